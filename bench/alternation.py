@@ -21,7 +21,7 @@ import docker  # noqa: E402
 from k8s import Cluster  # noqa: E402
 from run import TRUE, Gateway, exec_http  # noqa: E402
 
-# The p50 of an exec over that of a bare spawn is to be at most this: in the loop, in alternation.
+# The p50 of an exec over that of a bare spawn must be at most this: in the loop, in alternation.
 TARGETS = {"local": (1.3, 1.45), "namespace": (1.35, 1.5), "docker": (1.5, 1.7), "k8s": (2.7, 2.8)}
 
 
@@ -76,7 +76,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--only", choices=TARGETS)
     parser.add_argument("--other", default="/usr/bin/python3 -c pass", help="the program that runs before each")
-    parser.add_argument("--json", action="store_true", help="all figures of a backend in a line, beside its rows")
+    parser.add_argument("--json", action="store_true", help="all figures of a backend in a line, in addition to its rows")
     options = parser.parse_args()
     build = os.path.abspath(options.build)
     print(f"kernel     {platform.system()} {platform.release()}\nprocessor  {processor()}\n"

@@ -195,7 +195,7 @@ def main():
     limits = (
         "limits: {max_execs: 4096, max_execs_per_sandbox: 1024, max_held_bytes: 4294967296, tenant_share_percent: 100, max_connections: 4096}\n"
     )
-    # Two backend hosts, as what one takes at a time is bounded by its descriptors.
+    # Two backend hosts, because the descriptors of one bound its concurrent execs.
     second = f"  - name: second\n    plugin: {options.backend}\n"
     gateway = Gateway(os.path.abspath(options.build), second + limits, options.backend)
     gateway.backends = [options.backend, "second"]

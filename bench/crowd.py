@@ -20,7 +20,7 @@ from run import Gateway, status  # noqa: E402
 
 
 def connect(port, nth):
-    # Many source addresses: one has not enough ports for all crowds in a row.
+    # Many source addresses: one does not have enough ports for all crowds in a row.
     one = socket.socket()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     one.bind((f"127.0.{nth // 4000 + 1}.1", 0))
@@ -59,7 +59,7 @@ def probe(port, count):
 
 
 def measured(gateway, work, count, probes):
-    """What the front takes per client while `work` holds them, and how others fare."""
+    """What the front uses per client while `work` keeps them, and the latency of others."""
     front = gateway.children()["front"]
     before = status(front, "VmRSS")
     held = work()
@@ -78,7 +78,7 @@ def measured(gateway, work, count, probes):
 
 
 def slow(gateway, count, probes):
-    """Each sends its header byte by byte, one a second; all have to be gone in the header's total time."""
+    """Each sends its header byte by byte, one a second; all must be closed within the header's total time."""
     head = b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: " + b"x" * 60
     clients = {connect(gateway.port, i): 0 for i in range(count)}
     began, took, asks = time.time(), [], []
@@ -110,7 +110,7 @@ def slow(gateway, count, probes):
     }
 
 
-# A host takes as many execs as its descriptors allow (16 each): where the hard limit is 20,000, 2,500 streams
+# A backend host accepts as many execs as its descriptors allow (16 each): with a hard limit of 20,000, 2,500 streams
 # need three of them.
 BACKENDS = ["local", "second", "third"]
 SETTINGS = "".join(f"  - {{name: {name}, plugin: local}}\n" for name in BACKENDS[1:]) + (

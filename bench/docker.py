@@ -48,7 +48,7 @@ def timed(work):
 
 
 def engine_exec(path, container):
-    """An exec of the Engine's own: made, started, read to its end."""
+    """An exec of the Engine itself: created, started, read to its end."""
     api = UnixConnection(path)
     head = {"Content-Type": "application/json"}
     body = json.dumps({"AttachStdout": True, "AttachStderr": True, "Cmd": ["/bin/true"]})
@@ -114,7 +114,7 @@ def cold(build, engine, rounds):
 
 
 def first_exec(gateway, agent):
-    """ms of one exec over a connection that is open."""
+    """ms of one exec over an open connection."""
     door = http.client.HTTPConnection("127.0.0.1", gateway.port)
     door.connect()
     head = {"Content-Type": "application/json", "Authorization": f"Bearer {gateway.key}"}
@@ -139,7 +139,7 @@ def wait_for(gateway, text):
 
 
 def warm(build, engine, rounds):
-    """The first exec of a new agent from the pool, beside one for which everything is made, and beside a second exec."""
+    """The first exec of a new agent from the pool, over one that creates everything, and over a second exec."""
     pool, plain = gateway_of(build, engine, warm_pool=4), gateway_of(build, engine)
     rows = {"claim_ms": [], "made_ms": [], "second_ms": []}
     for nth in range(rounds):
@@ -153,7 +153,7 @@ def warm(build, engine, rounds):
 
 
 def restart(build, engine, count):
-    """A gateway that is killed with live containers: until its successor is ready, and until each has been taken up."""
+    """A gateway that is killed with live containers: until its successor is ready, and each is re-attached."""
     gateway = gateway_of(build, engine)
     agents = [f"agent-{nth}" for nth in range(count)]
     for agent in agents:

@@ -74,7 +74,7 @@ def crowd(count, work):
 
 
 def under_load(gateway, seconds):
-    """64 clients; p99 over p50, and what grew between the first fifth of the time and its end."""
+    """64 clients; p99 over p50, and the growth between the first fifth of the time and its end."""
     until, took, lock = time.time() + seconds, [], threading.Lock()
 
     def work(nth):
@@ -102,7 +102,7 @@ def under_load(gateway, seconds):
 
 
 def timeouts(gateway, count, mark):
-    """Programs that leave a detached child each; how late they end, and who is left."""
+    """Programs that leave a detached child each; how late they end, and which processes are left."""
     limit, late, lock, left = 0.2, [], threading.Lock(), [count]
 
     def work(nth):
@@ -134,7 +134,7 @@ def timeouts(gateway, count, mark):
 
 
 def restarted(gateway, how=signal.SIGTERM):
-    """Seconds from the start of the process to /readyz 200, with all sandboxes of the last one."""
+    """Seconds from the start of the process to /readyz 200, with all sandboxes of the previous one."""
     gateway.process.send_signal(how)
     if gateway.process.wait(60) not in (0, -signal.SIGKILL):
         sys.exit("the gateway did not end well")

@@ -156,7 +156,7 @@ std::string post(const char* key, const std::string& body) {
          body;
 }
 
-// The least that a front and a backend host in processes of their own cost: one process accepts a connection,
+// The least that a front and a backend host in separate processes cost: one process accepts a connection,
 // makes the pipes and answers; another gets them in a message, spawns and waits. Neither parses, checks,
 // journals or logs.
 class Relay {
@@ -332,7 +332,7 @@ void print_latency(const Samples& samples) {
               h.p99 / b.p99);
 }
 
-// Holds `count` connections in a child of its own, so that they do not slow the spawns measured here.
+// Holds `count` connections in a separate child, so that they do not slow down the spawns measured here.
 class Idle {
  public:
   Idle(int port, int count) {
@@ -390,7 +390,7 @@ int alternation(char** argv) {
   Samples loop;
   Samples alternating;
   measure(loop, client, &relayed, request, program, 20, 0, [] {});  // creates the sandbox
-  constexpr int kTurn = 30;  // loop and alternation meet the same machine
+  constexpr int kTurn = 30;  // loop and alternation run under the same conditions
   for (int done = 0; done < n; done += kTurn) {
     const int rounds = std::min(kTurn, n - done);
     measure(loop, client, &relayed, request, program, 10, rounds, [] {});

@@ -46,7 +46,7 @@ class Cluster:
         directory = os.path.dirname(self.kubeconfig)
         self.program = os.path.join(printed(f"{ENGINES}/kubernetes/build.sh"), "kubectl")
         self.runner = printed(f"{ENGINES}/kubernetes.sh", "runner", directory, f"{build}/bin/isogate-runner")
-        # The backend's host is another user.
+        # The backend host runs as another user.
         self.account = tempfile.NamedTemporaryFile(prefix="bench-kubeconfig-", dir=build)
         with open(os.path.join(directory, "kubeconfig-isogate"), "rb") as given:
             self.account.write(given.read())
@@ -81,7 +81,7 @@ class Cluster:
         self.kubectl("delete", "pod", "--now", "--ignore-not-found", *names)
 
     def clean(self):
-        """What gateways leave: workspaces, and the leases that own all else."""
+        """What gateways leave: workspaces, and the leases that own everything else."""
         self.kubectl("delete", "-n", "isogate-sandboxes", "leases,pods,persistentvolumeclaims", "--now",
                      "-l", f"isogate.io/instance={INSTANCE}")
 
@@ -112,7 +112,7 @@ class Cluster:
 
 
 def read_channel(stream, channel):
-    """What the next message on this channel says; the server masks nothing."""
+    """The next message on this channel; the server masks nothing."""
     while True:
         first, length = stream.read(2)
         if length == 126:
@@ -135,8 +135,8 @@ def ask(gateway, agent, connection):
 
 
 def latency(cluster, scale):
-    """One client: over a bare spawn; over an exec WebSocket and `kubectl exec` of the same command, in a pod alike. Beside
-    them a byte to a `cat` and back on an exec that is open: what API server, kubelet and containerd take of it alone."""
+    """One client: over a bare spawn; over an exec WebSocket and `kubectl exec` of the same command, in an identical pod; also
+    a byte to a `cat` and back on an open exec: the part of API server, kubelet and containerd."""
     gateway = cluster.gateway()
     result = exec_http(cluster.build, "latency", gateway.port, gateway.key, TRUE, max(2000 // scale, 20), 0, "/bin/true")
     cluster.run_pod(f"{INSTANCE}-idle", limits=LIMITS)
@@ -182,7 +182,7 @@ def throughput(cluster, scale):
 
 
 def cold(cluster, scale):
-    """The first exec of a new agent, its workspace a claim or of the pod, beside `kubectl run` until the pod is ready."""
+    """The first exec of a new agent, its workspace a claim or in the pod, over `kubectl run` until the pod is ready."""
     gateways = {"claim": cluster.gateway(), "empty_dir": cluster.gateway(workspace="empty_dir")}
     rows = {"claim": [], "empty_dir": [], "kubectl_run": []}
     for nth in range(max(10 // scale, 3)):
@@ -208,7 +208,7 @@ def wait_for_pool(gateway, count):
 
 
 def warm(cluster, scale):
-    """The first exec of a new agent from the pool, beside a second exec and `kubectl run` until the pod is ready."""
+    """The first exec of a new agent from the pool, over a second exec, and over `kubectl run` until the pod is ready."""
     plugin = f"{cluster.build}/plugins/k8s.so"
     if '"warm_pool"' not in printed(f"{cluster.build}/bin/isogate", "plugin", "describe", "--json", plugin):
         return {"skipped": "this build has no warm_pool"}
@@ -233,7 +233,7 @@ def digest(path):
 
 
 def bytes_of(cluster, scale):
-    """A file of 256 MiB up and down, in MiB/s, beside `kubectl cp` and `kubectl exec cat`; every byte is compared."""
+    """A file of 256 MiB up and down, in MiB/s, over `kubectl cp` and `kubectl exec cat`; every byte is compared."""
     size = (256 << 20) // scale
     gateway = cluster.gateway(memory_mb=0, cpus=0)
     here, back = os.path.join(gateway.dir, "file"), os.path.join(gateway.dir, "back")

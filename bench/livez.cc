@@ -1,4 +1,4 @@
-// GET requests over kept-alive connections, and the barest server that could answer them.
+// GET requests over kept-alive connections, and the simplest server that could answer them.
 //
 //   livez serve PORT                              a Beast server on one thread, until killed
 //   livez load PORT PATH CONNECTIONS SECONDS tls|plain    requests per second, latencies in µs, as JSON

@@ -4,7 +4,7 @@
 //
 //   namespace_cost PLUGIN.so [rounds] [agents] [program…]
 //
-// `inits ahead` has 1 ms between its runs, as a caller that reads an answer and asks again has.
+// `inits ahead` has 1 ms between its runs, like a caller that reads a response before its next call.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -147,7 +147,7 @@ std::vector<std::string> joined(std::vector<std::string> first, const std::vecto
   return first;
 }
 
-// A bundle for crun with about the same: its own namespaces, /usr read-only, no capability.
+// A bundle for crun with similar isolation: its own namespaces, /usr read-only, no capability.
 std::string crun_bundle(const std::string& state, const std::vector<std::string>& program) {
   const std::string bundle = state + "/crun";
   std::filesystem::create_directories(bundle + "/rootfs/usr");

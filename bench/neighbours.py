@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One tenant's crowd, and what an exec of another takes beside it, over what it takes without, in turns.
+"""One tenant's crowd, and the time of another tenant's exec with it, over that without it, in turns.
 
     neighbours.py BUILD_DIR [--backend namespace] [--clients 64 800 4000] [--seconds 8] [--rounds 3]
 
@@ -31,7 +31,7 @@ done = function(summary, latency, requests) print("answers", summary.requests, "
 
 
 def execs(port, seconds, count):
-    """The times of one exec after the other, in ms."""
+    """The times of consecutive execs, in ms."""
     asker = http.client.HTTPConnection("127.0.0.1", port)
     headers = {"Authorization": "Bearer " + KEYS["b"], "Content-Type": "application/json"}
     took = []

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the gateway against baselines of the same run. See README.md beside this file."""
+"""Measures the gateway against baselines of the same run. See README.md in this folder."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Gateway:
-    """`isogate serve` in a directory of its own, with one backend."""
+    """`isogate serve` in its own directory, with one backend."""
 
     def __init__(self, build, options="", backend="local"):
         # Under the build directory: a plugin or a state directory below /tmp may be refused.
@@ -26,7 +26,7 @@ class Gateway:
         # Copied, as an installation is: where a linker's output lies in the page cache costs an exec up to 25 us more.
         shutil.copytree(os.path.join(build, "plugins"), os.path.join(self.dir, "plugins"),
                         ignore=lambda _, names: [name for name in names if not name.endswith(".so")])
-        runner = os.path.join(build, "bin", "isogate-runner")  # the backend docker looks for it beside the binary
+        runner = os.path.join(build, "bin", "isogate-runner")  # the backend docker looks for it next to the binary
         if os.path.exists(runner):
             shutil.copy(runner, self.dir)
         self.binary = shutil.copy(os.path.join(build, "bin", "isogate"), self.dir)
@@ -52,7 +52,7 @@ class Gateway:
             if done.returncode == 0:
                 break
             time.sleep(0.05)
-        key = os.path.join(self.dir, "state", "local.key")  # there is none where the options have `keys`
+        key = os.path.join(self.dir, "state", "local.key")  # there is none if the options have `keys`
         self.key = open(key).read().strip() if os.path.exists(key) else ""
 
     def children(self):
@@ -235,7 +235,7 @@ http {{ access_log off; client_body_temp_path {dir}/body; proxy_temp_path {dir}/
 
 
 def bench_file(build, scale):
-    """1 GiB file down and up over nginx serving and taking the same file"""
+    """1 GiB file down and up over nginx with the same file"""
     gateway = Gateway(build)
     size = (1 << 30) // scale
     www = os.path.join(gateway.dir, "www")
@@ -393,7 +393,7 @@ BENCHES = {name[6:]: function for name, function in globals().items() if name.st
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", required=True, help="build directory, of the release preset")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a look")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a quick look")
     parser.add_argument("names", nargs="*", metavar="name", help="of " + ", ".join(BENCHES))
     options = parser.parse_args()
     build = os.path.abspath(options.build)

@@ -2,7 +2,7 @@
 // socketpair, with descriptors passed along and with all bytes in frames, against posix_spawn with two pipes
 // and a wait: interleaved in one process and in random order. Prints medians, p99 and ratios.
 //
-//   runner_link [rounds]        the isogate-runner beside it is used
+//   runner_link [rounds]        with the isogate-runner in its directory
 #include "isogate/runner_link.hpp"
 
 #include <fcntl.h>

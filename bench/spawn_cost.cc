@@ -1,5 +1,6 @@
 // What one exec of /bin/true costs, against posix_spawn with two pipes and a wait: interleaved in one
-// process and in random order, so that every variant meets the same machine. Prints medians, p99 and ratios.
+// process and in random order, so that every variant runs under the same conditions. Prints medians, p99 and
+// ratios.
 //
 //   spawn_cost [rounds] [uid]
 #include <fcntl.h>

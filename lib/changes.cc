@@ -21,7 +21,7 @@ bool is_below(std::string_view path) {
   return true;
 }
 
-// What each type has: none of both paths, the first, both.
+// Which paths each type has: none, the first, or both.
 const char* fault_of(const FileChange& change) {
   const bool bare = change.type == ISOGATE_CHANGE_READY || change.type == ISOGATE_CHANGE_OVERFLOW;
   const bool renamed = change.type == ISOGATE_CHANGE_RENAMED;

@@ -13,7 +13,7 @@
 namespace isogate {
 namespace {
 
-// Found once: EVP_sha256() is looked up in the providers again at each use.
+// Fetched once: OpenSSL looks EVP_sha256() up in its providers at each use.
 const EVP_MD* algorithm() {
   static const EVP_MD* const found = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   return found;

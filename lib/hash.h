@@ -12,7 +12,7 @@ namespace isogate {
 std::string sha256(std::string_view bytes);      // 32 raw bytes (FIPS 180-4)
 std::string sha256_hex(std::string_view bytes);  // 64 lower-case digits
 
-// SHA-256 of bytes that come in parts. A copy goes on from the same beginning.
+// SHA-256 of bytes that come in parts. A copy continues from the same beginning.
 class Sha256 {
  public:
   Sha256();
@@ -27,7 +27,7 @@ class Sha256 {
   evp_md_ctx_st* context_;
 };
 
-// Time depends on the lengths alone, never on the bytes.
+// Its time depends only on the lengths, never on the bytes.
 bool equal_constant_time(std::string_view a, std::string_view b);
 
 // From the kernel's generator. Aborts if there is no randomness, because the process must not

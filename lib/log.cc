@@ -40,7 +40,7 @@ class DescriptorSink : public spdlog::sinks::base_sink<std::mutex> {
   }
 
  protected:
-  // A record comes at level debug, any other line at level info.
+  // A record has level debug, any other line level info.
   void sink_it_(const spdlog::details::log_msg& message) override {
     const std::string_view line(message.payload.data(), message.payload.size());
     if (message.level != spdlog::level::debug) {
@@ -168,7 +168,7 @@ void detail::write(Level level, std::string_view event, Fields fields) noexcept 
     time_t now = monotonic_second();
     sweep(at, now);
     if (admit(at, event, now)) put(at, line_of(at.process, level, event, fields));
-  } catch (...) {  // out of memory: a line less
+  } catch (...) {  // out of memory: the line is lost
   }
 }
 

@@ -78,7 +78,7 @@ bool add_string(std::string& out, std::string_view text, size_t most, size_t roo
 std::string_view redaction_window(std::string_view text) {
   if (text.size() <= kMaxRedacted) return text;
   std::string_view window = text.substr(0, kMaxRedacted);
-  size_t last = window.find_last_of(" \t\r\n");  // what may be half a secret goes
+  size_t last = window.find_last_of(" \t\r\n");  // removes what may be half a secret
   return window.substr(0, last == std::string_view::npos ? 0 : last);
 }
 

@@ -15,7 +15,8 @@
 namespace isogate {
 namespace {
 
-constexpr size_t kLook = 256;  // how far a shape may look ahead before it has to know; keeps all linear
+constexpr size_t kLook =
+    256;  // how far a shape may look ahead before it must decide; keeps everything linear
 
 struct Span {
   size_t begin = 0, end = 0;
@@ -165,7 +166,7 @@ Span first_of(std::string_view text, size_t at, std::initializer_list<std::strin
 
 using Text = std::string_view;
 
-// Sorted by name; the order decides nothing else but the name where two of them meet at one place.
+// Sorted by name; the order only decides which name is used if two match at the same place.
 constexpr Rule kRules[] = {
     {{"assignment", "password=…, \"api_key\": \"…\", --token …, Authorization: …",
       "the name marks the value as a secret"},

@@ -20,7 +20,7 @@ class Spool {
   void narrow(size_t most);
   // Drops all bytes, and continues at a later offset.
   void skip_to(uint64_t offset);
-  // How many bytes fit before one at or behind `offset` is dropped.
+  // How many bytes fit before one at or after `offset` is dropped.
   [[nodiscard]] size_t room(uint64_t offset) const;
   // Bytes from `offset` on, in one piece, perhaps not all; empty at the end. Valid until the next
   // append(). The offset is between first() and next().

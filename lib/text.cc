@@ -19,7 +19,7 @@ uint64_t load8(const char* p) {
   return word;
 }
 
-// The first byte lowest, whatever the machine.
+// The first byte is the lowest, on any machine.
 constexpr uint64_t little_endian(uint64_t word) {
   return std::endian::native == std::endian::little ? word : __builtin_bswap64(word);
 }
@@ -28,8 +28,8 @@ uint8_t byte_at(std::string_view bytes, size_t i) { return static_cast<uint8_t>(
 
 bool continuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
-// How a lead byte goes on: length of the sequence (0: not a lead) and the range of its second byte,
-// which is where overlong forms, surrogates and what lies beyond U+10FFFF are kept out.
+// What follows a lead byte: length of the sequence (0: not a lead) and the range of its second byte,
+// which excludes overlong forms, surrogates and everything above U+10FFFF.
 struct Lead {
   uint8_t length, low, high;
 };
@@ -58,7 +58,7 @@ size_t sequence(std::string_view bytes) {
 }
 
 // The same for the common cases, from eight bytes at once: all ASCII, or a character of two or three
-// bytes whose lead allows every second byte. 0: look closer.
+// bytes whose lead allows every second byte. 0: none of these.
 size_t quick_sequence(uint64_t word) {
   if (!(word & kHighs)) return 8;
   uint64_t first = little_endian(word) & 0xFF;

@@ -1,4 +1,4 @@
-// Threads beside a host that handles signals.
+// Threads in a process that handles signals itself.
 #pragma once
 
 #include <csignal>

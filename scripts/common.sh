@@ -1,4 +1,4 @@
-# Shared by the scripts beside it: sourced, not run.
+# Shared by the scripts in this folder: sourced, not run.
 
 root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root_dir"

@@ -191,7 +191,7 @@ quietly() {
     return
   fi
   tail -n 40 "$log" >&2
-  echo "that failed with exit code $code; all it said is in $log" >&2
+  echo "that failed with exit code $code; its output is in $log" >&2
   return "$code"
 }
 
@@ -206,7 +206,7 @@ make_users() {
       echo "user $name: making it:$reason"
       as_root useradd --system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin --user-group "$name"
     else
-      echo "user $name: left out, only root can make it (a gateway started by an ordinary user needs none)"
+      echo "user $name: left out, only root can create it (a gateway started by an ordinary user needs none)"
     fi
   done <<< "$system_users"
 }
@@ -265,7 +265,7 @@ for argument in "$@"; do
   esac
 done
 
-command -v dpkg-query > /dev/null || { echo "this script knows Debian and its kin only; see the lists in it" >&2; exit 1; }
+command -v dpkg-query > /dev/null || { echo "this script knows only Debian and its derivatives; see the lists in it" >&2; exit 1; }
 install_packages "$build_packages" "build and run"
 if [ "$tests" = yes ]; then
   install_packages "$test_packages" "tests"

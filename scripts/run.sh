@@ -68,7 +68,7 @@ for _ in $(seq 300); do
   sleep 0.1
 done
 if [ -z "${addresses:-}" ]; then
-  say "the gateway did not get ready; what it said:" >&2
+  say "the gateway did not become ready; its output:" >&2
   cat "$log" >&2
   exit 1
 fi

@@ -1,5 +1,5 @@
 #!/bin/sh
-# alone.sh COMMAND…: runs it where it sees no process but its own, if root may; as it is otherwise. Tests run beside each
-# other, the sandboxes of two gateways may have one uid, and a purge ends whatever has it.
+# alone.sh COMMAND…: runs it in its own pid namespace if root starts it and may create one, otherwise unchanged. Tests
+# run concurrently, the sandboxes of two gateways may have the same uid, and a purge kills every process of that uid.
 if [ "$(id -u)" != 0 ] || ! unshare --pid --fork --mount-proc true 2> /dev/null; then exec "$@"; fi
 exec unshare --pid --fork --mount-proc --kill-child sh -c '"$@"; exit $?' alone "$@"

@@ -1,6 +1,6 @@
-// How tests wait. On a busy machine a second of the clock holds less than a second of work: a wait is over
-// when the clock says so and the condition was looked at as often as an idle machine would have looked, or
-// after four times as long.
+// How tests wait. On a busy machine a second of the clock holds less than a second of work: a wait ends when
+// the time has passed and the condition was checked as often as on an idle machine, or after four times as
+// long.
 #pragma once
 
 #include <chrono>

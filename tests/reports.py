@@ -21,7 +21,7 @@ def cases_of(directory):
         try:
             cases = list(xml.etree.ElementTree.parse(path).iter("testcase"))
         except xml.etree.ElementTree.ParseError:
-            continue  # it did not end, which ctest says
+            continue  # it did not end, which ctest reports
         for case in cases:
             yield path.parent.name, path.stem.rstrip("0123456789").rstrip("_"), case
 
@@ -42,7 +42,7 @@ def print_skipped(directory):
 
 
 def output_of_failed(said):
-    """suite → what it printed, as `ctest --output-on-failure` shows it after the line that says so."""
+    """suite → what it printed, as `ctest --output-on-failure` shows it after the suite's line."""
     found, lines = {}, None
     for line in pathlib.Path(said).read_text(errors="replace").split("\n"):
         done = re.match(r" *\d+/\d+ +Test +#\d+: (\S+) \.*(.*)", line)
@@ -79,7 +79,7 @@ def print_failed(directory, said):
         print(f"{path.parent.name}: outside of its cases")
         print_lines(last_lines(path.read_text(errors="replace")))
     for path in sorted(pathlib.Path(directory).rglob("*.running")):
-        print(f"{path.parent.name}: did not end; it had come to {path.read_text().strip()}")
+        print(f"{path.parent.name}: did not end; its last case was {path.read_text().strip()}")
     for suite, lines in output_of_failed(said).items():
         if suite not in told:
             print(f"{suite}: the end of what it printed")

@@ -1,6 +1,6 @@
-// Part of every suite: beside its report, tests/reports.py finds what that does not tell. In PID.running
-// there is the name of the last case of a suite that did not end; in PID.outside what failed outside of
-// cases, as while a fixture is torn down.
+// Part of every suite: in addition to its report, it writes what the report does not have for
+// tests/reports.py. PID.running has the name of the last case of a suite that did not end; PID.outside has
+// failures outside of cases, for example while a fixture is torn down.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

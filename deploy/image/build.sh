@@ -5,7 +5,7 @@
 #
 #   build.sh [--tag NAME] [--archive FILE] BUILD_DIR
 #
-# --archive  writes it to FILE (- is stdout), for docker load, podman load or ctr images import, and asks no Engine
+# --archive  writes it to FILE (- is stdout), for docker load, podman load or ctr images import; needs no Engine
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tag=isogate:latest archive='' build=''

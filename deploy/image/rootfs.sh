@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes the root file system of the gateway's image from a build directory: the program, its backends, the shared libraries
+# Creates the root file system of the gateway's image from a build directory: the program, its backends, the shared libraries
 # that these need from this machine, certificate authorities, and nothing else; no shell.
 #
-#   rootfs.sh BUILD_DIR OUT     OUT: a directory, empty or not there
+#   rootfs.sh BUILD_DIR OUT     OUT: a directory, empty or missing
 set -euo pipefail
 build=${1:?BUILD_DIR} out=${2:?OUT}
 user=65532

@@ -1,4 +1,4 @@
-# The image of which an init container copies isogate-runner into each pod: static, it needs nothing else.
+# The image from which an init container copies isogate-runner into each pod: it is static, and needs nothing else.
 #   docker build -f deploy/k8s/runner.Dockerfile -t registry.example/isogate-runner:1 build/release/bin
 FROM scratch
 COPY --chmod=0555 isogate-runner /isogate-runner

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the starter image of the backend `docker` on the Engine that the docker command line talks to, and prints
+# Builds the starter image of the backend `docker` on the Engine that the docker command uses, and prints
 # the settings that use it.
 #
 #   build.sh [--tag NAME] [--packages "…"] [--debootstrap] [--mirror URL]
 #
-# --debootstrap  makes the root file system with debootstrap (as root) and imports it: no registry is needed
-# --mirror       of Debian, for --debootstrap; left out: this machine's own, where it is Debian 12
+# --debootstrap  creates the root file system with debootstrap (as root) and imports it: no registry is needed
+# --mirror       of Debian, for --debootstrap; default: this machine's own, if it runs Debian 12
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tag=isogate-sandbox:latest

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sets up the starter image beside its packages: Dockerfile and build.sh run it as root in its root file
+# Sets up the starter image, apart from its packages: Dockerfile and build.sh run it as root in its root file
 # system.
 set -eu
 

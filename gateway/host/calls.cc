@@ -73,7 +73,7 @@ isogate_file_request request_of(const ipc::FileCall& call) {
   return request;
 }
 
-// The strings stay the record's; only their addresses are gathered.
+// The record keeps the strings; only their addresses are collected.
 struct ExecArguments {
   explicit ExecArguments(const ipc::ExecCall& call) : limits(call.limits.list()) {
     argv.reserve(call.argv.size());

@@ -80,21 +80,21 @@ Result<void> drop_privileges(const Description& description, const BackendConfig
   return become_user(backend.run_as, backend.groups);
 }
 
-// Its descriptor, read in quarantine, decided about privileges; the same file must give the same one again.
+// Its descriptor, read in quarantine, decided the privileges; the same file must give the same one again.
 bool says_the_same(const Description& a, const Description& b) {
   return a.id == b.id && a.version == b.version && a.flags == b.flags && a.isolation == b.isolation &&
          a.locality == b.locality && a.capabilities == b.capabilities &&
          a.linux_capabilities == b.linux_capabilities && a.config_schema_json == b.config_schema_json;
 }
 
-// Why there is no backend, and the setting of it that an operator has to mend; none when this host cannot do
-// it now.
+// Why there is no backend, and its setting that an operator must correct; none if this host only cannot do it
+// now.
 struct Failure {
   Error error;
   std::optional<std::string> setting;
 };
 
-// Refused by a check of ours, not by an error of the kernel.
+// Refused by our own check, not by an error of the kernel.
 bool is_refusal(const Error& error) {
   return error.status == ISOGATE_INVALID_ARGUMENT ||
          (error.os_errno == 0 &&
@@ -113,7 +113,7 @@ Failure blame_plugin(Error error) {
   return {std::move(error), out_of_something ? std::nullopt : std::optional<std::string>("plugin")};
 }
 
-// What every host needs of root, whatever its plugin keeps.
+// What every backend host needs of root's privileges, whatever its plugin keeps.
 constexpr Kept kNeeded[] = {{6, "SETGID", "drop groups"},
                             {7, "SETUID", "look at a plugin as nobody, and become its user"},
                             {8, "SETPCAP", "empty the bounding set"}};
@@ -130,7 +130,7 @@ std::optional<Failure> prepare(const Start& start, std::unique_ptr<Instance>& in
   auto copy = make_copy(*image, start.copy_dir);
   if (!copy) return Failure{copy.error(), std::nullopt};
   auto described = describe_copy(*image, *copy);
-  if (!described) {  // its errno did not come along: what the kernel refused is no INVALID_ARGUMENT
+  if (!described) {  // its errno was not passed on: a refusal by the kernel is no INVALID_ARGUMENT
     const bool broken = described.error().status == ISOGATE_INVALID_ARGUMENT;
     return Failure{described.error(), broken ? std::optional<std::string>("plugin") : std::nullopt};
   }
@@ -173,13 +173,13 @@ int fail(const std::string& backend, const Failure& failure) {
 // gives one user 128 (fs.inotify.max_user_instances).
 constexpr size_t kFileCalls = 512, kWatches = 64, kConnections = 512, kReserve = 16;
 
-// How much this host takes, by its limit of open files.
+// How much this backend host accepts, by its limit of open files.
 struct Capacity {
   size_t calls = 0, sandboxes = 0;
 };
 
-// A call brings up to five descriptors, and a plugin opens about as many again; an open sandbox keeps up to
-// nine. Where they do not suffice for all, a quarter of them is for sandboxes.
+// A call brings up to five descriptors, and a plugin opens about as many more; an open sandbox keeps up to
+// nine. If they do not suffice for everything, a quarter of them is for sandboxes.
 Capacity capacity_of(const LimitsConfig& limits) {
   constexpr rlim_t kPerCall = 16, kPerSandbox = 10, kOwn = 64;
   const Capacity wanted{size_t{limits.max_execs} + kFileCalls + kWatches + kConnections + kReserve,

@@ -39,12 +39,12 @@ void write_log(void* ctx, uint32_t level, isogate_str message) noexcept {
 
 const void* no_extension(void*, const char*) noexcept { return nullptr; }
 
-// By its own word, which is its best case.
+// By its own claim, which is its best case.
 bool on_this_host(const Description& description) {
   return description.locality == ISOGATE_LOCALITY_PROCESS || description.locality == ISOGATE_LOCALITY_HOST;
 }
 
-// An object without members, as config.h gives it when nothing is configured.
+// An object without members, which config.h returns when nothing is configured.
 constexpr const char* kEmptySchema = R"({"type":"object","maxProperties":0})";
 
 Result<void> check_config(const Description& description, const BackendConfig& backend) {

@@ -74,7 +74,7 @@ Result<void> user_admitted(const std::string& user, const BackendConfig& setting
   return denied("user " + quote_path(user) + " is not admitted: add it to the backend's `users`");
 }
 
-// What is there already may have an image that was admitted once.
+// An existing sandbox may have an image that was once admitted.
 Result<void> image_fits(const ipc::OpenCall& call, const BackendConfig& settings) {
   if (call.image.empty()) return {};
   if (!is_image_name(call.image)) return invalid("`image` is not the name of an image");
@@ -83,7 +83,7 @@ Result<void> image_fits(const ipc::OpenCall& call, const BackendConfig& settings
   return denied("image `" + call.image + "` is not admitted: add it to the backend's `images`");
 }
 
-// A path that is absolute leaves the workspace, unless it is the workspace's own name.
+// An absolute path leaves the workspace, unless it begins with the workspace's own name.
 Result<void> path_stays(const std::string& path, uint32_t scope, const char* field) {
   if (auto fits = text_fits(path, field); !fits) return fits;
   bool absolute = !path.empty() && path[0] == '/';
@@ -119,7 +119,7 @@ Result<void> kind_of_stream(int fd, Direction direction, bool required, const ch
   return invalid(std::string("the descriptor for `") + field + "` of a record is of the wrong kind");
 }
 
-// A pipe has no end of one direction alone, and a socket of another family may lead elsewhere.
+// A pipe cannot end only one direction, and a socket of another family may lead elsewhere.
 Result<void> kind_of_socket(int fd, const char* field) {
   int type = 0, domain = 0;
   socklen_t size = sizeof type;
@@ -258,7 +258,7 @@ Result<void> check(const ipc::ConnectCall& call, const BackendConfig&) {
 Result<uint32_t> admitted_egress(uint32_t asked, uint32_t configured) {
   if (asked > ISOGATE_EGRESS_ALLOW) return invalid("a record has an unknown egress");
   if (asked == ISOGATE_EGRESS_UNSET || asked == configured) return configured;
-  // deny < proxy < allow; what is unset is the backend's own, which only `deny` is surely not above.
+  // deny < proxy < allow; if unset, it is the backend's own, and only `deny` is certainly not above that.
   if (asked == ISOGATE_EGRESS_DENY || (configured != ISOGATE_EGRESS_UNSET && asked < configured))
     return asked;
   return denied("a record asks for more egress than the backend's configuration gives");

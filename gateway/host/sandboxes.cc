@@ -52,7 +52,7 @@ const char* implausible(const isogate_sandbox_info& info, const Description& des
   return nullptr;
 }
 
-// Readable after `limit`: a cancel_fd with nobody behind it.
+// Readable after `limit`: a cancel_fd without a caller.
 Fd timer(std::chrono::seconds limit) {
   Fd fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   itimerspec when{};

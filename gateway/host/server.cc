@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What is signalled when this host ends: a program that is kept goes on.
+// What is signalled when this backend host ends: a kept exec continues.
 int end_of(const ipc::Call& call, int cancel_fd) {
   const auto* exec = std::get_if<ipc::ExecCall>(&call);
   return exec != nullptr && exec->keep != ipc::Keep::kNot && exec->detach ? exec->detach.get() : cancel_fd;
@@ -99,8 +99,8 @@ bool Server::serve(ipc::Received received) {
   return true;
 }
 
-// The call's descriptors are closed when this returns: who reads their other ends has seen the end of them
-// before the reply arrives.
+// The call's descriptors are closed when this returns: a reader of their other ends has seen their end before
+// the reply arrives.
 ipc::Reply Server::answer(ipc::Call call) {
   ipc::CallHeader& header = header_of(call);
   if (!header.cancel) {

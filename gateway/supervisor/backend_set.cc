@@ -19,7 +19,7 @@ void BackendSet::try_out(const Config& wanted) {
   for (const BackendConfig& backend : wanted.backends) {
     if (find(backend.name) == nullptr) {
       slots_.push_back(std::make_unique<BackendSlot>(context_, front_, backend));
-      slots_.back()->remove();  // it is one only when it takes over
+      slots_.back()->remove();  // it only becomes one when it takes over
     }
     find(backend.name)->try_out(wanted, backend);
   }

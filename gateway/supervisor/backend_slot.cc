@@ -46,14 +46,14 @@ void BackendSlot::start() {
   processes_.push_back(std::move(*process));
 }
 
-// A configuration may name more than is installed: no defect, as long as nothing served yet.
+// A configuration may name plugins that are not installed: no defect, as long as nothing has served yet.
 void BackendSlot::not_installed(const Error& error) {
   if (!settled_ && error.status == ISOGATE_INVALID_ARGUMENT) mistake_ = Mistake{"plugin", error.message};
   settled_ = true;
   const auto& all = context_.config.backends;
   const auto own =
       std::find_if(all.begin(), all.end(), [this](const auto& each) { return each.name == name(); });
-  std::string next;  // whatever it isolates
+  std::string next;  // whatever its isolation
   if (own != all.end())
     for (auto each = own + 1; each != all.end(); ++each) next += (next.empty() ? "" : ", ") + each->name;
   log::write(next.empty() ? log::Level::kInfo : log::Level::kWarn, "backend_not_installed",
@@ -96,14 +96,14 @@ void BackendSlot::remove() {
   drop_trial();
 }
 
-// Without a deadline: its calls may last, and its front closes the socket when the last is done.
+// Without a deadline: its calls may take long, and the front closes the socket after the last one.
 void BackendSlot::leave(HostRole role) {
   HostProcess* process = find(role);
   if (process == nullptr) return;
   process->role = HostRole::kLeaving;
   process->kill_at.reset();
   if (!process->front_end) return;
-  process->front_end.reset();  // nobody ever had it: it ends now
+  process->front_end.reset();  // no front ever had it: it ends now
   process->kill_later(Clock::now() + context_.timings.leave, "did not end without a front");
 }
 
@@ -241,7 +241,7 @@ void BackendSlot::conclude(const HostProcess& process, int wait_status) {
   settled_ = true;
   if (failed) return give_up(process.generation, *process.failed, false);
   if (process.role == HostRole::kServing && ended_with(wait_status, 0) && front_.dying()) {
-    restart_when_alone_ = !retired_;  // the front was first; its end is about to be reported
+    restart_when_alone_ = !retired_;  // the front ended first; its end is about to be reported
     return;
   }
   crashed(process.generation, reason);

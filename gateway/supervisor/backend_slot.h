@@ -106,8 +106,8 @@ class BackendSlot {
 
 // Differs when a host must be replaced: by any setting that it reads, or the plugin's file.
 std::string host_fingerprint(const Config& config, const BackendConfig& backend);
-// The file of its plugin, and what a sandbox depends on: while that is the same, the host of before serves a
-// sandbox whose calls run. Not the log's level, how much a host takes, and the policy that it is told.
+// The file of its plugin, and what a sandbox depends on: while these are the same, the previous backend host
+// serves a sandbox whose calls run. Without the log's level, how much a backend host accepts, and the policy.
 std::string host_settings(const Config& config, const BackendConfig& backend);
 
 }  // namespace isogate::supervisor

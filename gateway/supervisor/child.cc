@@ -57,10 +57,10 @@ void reset_signals() {
   (void)::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Moves a descriptor out of the way of 0 to 3.
+// Moves a descriptor above 3.
 int high(int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, kControlFd + 1); }
 
-// In the child; returns only when something failed, with errno.
+// In the child; returns only on failure, with errno.
 void become(const ChildProgram& program, int control, std::vector<char*>& argv,
             std::vector<char*>& environment) {
   const int executable = high(program.executable);

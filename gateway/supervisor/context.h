@@ -22,7 +22,7 @@ struct Context {
   TlsMaterial tls;               // kept, so that a front can restart while the files are being renewed
   Fd executable;
   LogRelay log;
-  bool had_to_kill = false;  // the end will not be an orderly one
+  bool had_to_kill = false;  // this is not an orderly end
 
   // argv after the program's name.
   Result<Child> start(std::vector<std::string> arguments) {

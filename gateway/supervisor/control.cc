@@ -142,7 +142,7 @@ void ControlChannel::flush() {
     const Outgoing& next = queue_.front();
     auto sent = ipc::send_record(socket_.get(), next.record, next.fds, ipc::Wait::kDont);
     if (!sent && sent.error().os_errno == EAGAIN) return;
-    queue_.pop_front();  // after any other error the child is gone, or will be: its end tells the rest
+    queue_.pop_front();  // after any other error the child has ended or is ending: its end reports the rest
   }
 }
 

@@ -11,7 +11,7 @@ namespace isogate::supervisor {
 namespace {
 
 constexpr size_t kLongestLine = 64u << 10;
-constexpr int kReadsPerTurn = 16;  // a child that never stops talking does not stop the supervisor
+constexpr int kReadsPerTurn = 16;  // a child that never stops writing does not stop the supervisor
 
 }  // namespace
 

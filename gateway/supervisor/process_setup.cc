@@ -88,7 +88,7 @@ Result<Fd> take_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int number : kSignals) {
-    (void)::signal(number, SIG_DFL);  // what a parent ignores would never arrive
+    (void)::signal(number, SIG_DFL);  // a signal that the parent ignored would never arrive
     sigaddset(&set, number);
   }
   (void)::signal(SIGPIPE, SIG_IGN);

@@ -59,7 +59,7 @@ Result<Fd> open_dir(int parent, const std::string& name, const std::string& path
   return os_error("cannot open the directory `" + path + "`", errno);
 }
 
-// Makes it, with these rights, or checks that what is there has exactly these.
+// Creates it with these rights, or checks that the existing one has exactly these.
 Result<Fd> make_dir(int parent, const std::string& name, const std::string& path, const Wanted& wanted) {
   const bool made = ::mkdirat(parent, name.c_str(), 0700) == 0;
   if (!made && errno != EEXIST) return os_error("cannot make the directory `" + path + "`", errno);
@@ -93,7 +93,7 @@ Result<void> prepare_workdir(const std::string& path, mode_t mode) {
   return {};
 }
 
-// What fails here fails again below, with its reason. `passable`: whatever the umask says.
+// A failure here is repeated below, with its reason. `passable`: whatever the umask says.
 void make_parents(const std::string& path, bool passable) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     const std::string parent = path.substr(0, slash);
@@ -124,7 +124,7 @@ std::string user_name(uid_t uid) {
   return entry == nullptr ? "uid " + std::to_string(uid) : std::string("user ") + entry->pw_name;
 }
 
-// The front is another user than root, and has to get to its part.
+// The front does not run as root, and must reach its part.
 Result<void> check_passage(const std::string& path, const Accounts& accounts) {
   if (!accounts.root) return {};
   const std::vector<std::string> parents = parents_of(path);

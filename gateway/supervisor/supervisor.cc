@@ -39,8 +39,8 @@ std::string monotonic_usec() {
   return std::to_string(now.tv_sec * 1000000LL + now.tv_nsec / 1000);
 }
 
-// sd_notify(3): "READY=1", "STOPPING=1", "RELOADING=1". Without NOTIFY_SOCKET in the environment, or when
-// nobody listens there, nothing happens.
+// sd_notify(3): "READY=1", "STOPPING=1", "RELOADING=1". Does nothing without NOTIFY_SOCKET in the
+// environment, or without a listener there.
 void notify_service_manager(const std::string& state) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address{};
@@ -63,7 +63,7 @@ struct ReloadSecrets {
   TlsMaterial tls;               // read again
 };
 
-// What else this configuration needs; or why a gateway with these listeners must not adopt it.
+// The other inputs of this configuration, or why a gateway with these listeners must not adopt it.
 Result<ReloadSecrets> check_reload(const Config& config, const Context& context,
                                    const std::vector<Listener>& listeners) {
   if (auto served = check_listener_keys(listeners, config); !served) return served.error();
@@ -81,7 +81,7 @@ Result<ReloadSecrets> check_reload(const Config& config, const Context& context,
   return secrets;
 }
 
-// `config` with what of `running` only a start can change.
+// `config`, with the settings of `running` that only a start can change.
 Config with_start_settings(Config config, const Config& running) {
   for (const std::string& path : keep_start_settings(config, running))
     log::warn("setting_needs_restart", {{"setting", path}});
@@ -201,7 +201,7 @@ Result<void> Supervisor::prepare() {
   return {};
 }
 
-// Its own lines take the same way as its children's: the loop never waits for the file.
+// Its own lines take the same path as its children's: the loop never waits for the file.
 Result<void> Supervisor::start_log() {
   if (!context_.log.relays()) return log::start("supervisor", context_.config.log.level, "");
   auto writer = context_.log.new_writer();

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For poll(2), rounded up so that nobody spins through the last millisecond.
+// For poll(2), rounded up, so that no caller spins through the last millisecond.
 int poll_time(Budget::Clock::duration left) {
   const auto whole = std::chrono::ceil<milliseconds>(left).count();
   return static_cast<int>(std::clamp<int64_t>(whole, 0, std::numeric_limits<int>::max()));
@@ -23,7 +23,7 @@ int poll_time(Budget::Clock::duration left) {
 }  // namespace
 
 Budget::Budget(const sdk::Call& call, milliseconds most) : Budget(most, call.cancel_fd()) {
-  // A descriptor reports the deadline, too; the call is cancelled then, not late.
+  // cancel_fd also reports the deadline; the call is then cancelled, not late.
   if (call.cancel_fd() >= 0 || call.deadline_ns() == INT64_MAX) return;
   end_ = std::min(end_, Clock::time_point(std::chrono::nanoseconds(call.deadline_ns())));
 }

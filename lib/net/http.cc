@@ -25,10 +25,10 @@ namespace {
 
 using Poco::Net::HTTPMessage;
 
-// Blocks within the budget of the step under way. What goes wrong is kept, since Poco's streams swallow it;
-// from then on nothing is sent or received: a request that was broken off never gets the end that Poco's
-// destructors would write. HTTPClientSession repeats a request after an IOException, so this throws
-// RuntimeException, and never connects.
+// Blocks within the budget of the current step. A failure is kept, because Poco's streams swallow it. After
+// it nothing is sent or received: an interrupted request never gets the end that Poco's destructors would
+// write. HTTPClientSession repeats a request after an IOException, so this throws RuntimeException, and never
+// connects.
 class PocoSocket : public Poco::Net::StreamSocketImpl {
  public:
   PocoSocket(std::unique_ptr<Transport> transport, const std::string& name);
@@ -38,9 +38,9 @@ class PocoSocket : public Poco::Net::StreamSocketImpl {
   void kill();                                               // nothing more goes out or comes in
   [[nodiscard]] bool usable();                               // for another request
   void rethrow_failure();                                    // when there was one
-  [[nodiscard]] bool ended() const { return ended_; }        // the other side has gone
+  [[nodiscard]] bool ended() const { return ended_; }        // the other side has closed
   [[nodiscard]] bool received() const { return received_; }  // a byte, since begin_request()
-  // The other side stopped taking what was sent; what it has sent can be read still.
+  // The other side stopped reading; what it has sent can still be read.
   bool refused_to_take();
   [[nodiscard]] const std::string& tail() const { return tail_; }  // the last five bytes received
   std::unique_ptr<Transport> release();
@@ -137,7 +137,7 @@ void PocoSocket::note(const char* bytes, size_t size) {
 int PocoSocket::sendBytes(const void* buffer, int length, int) {
   int sent = 0;
   while (sent < length) {
-    if (refused_) return length;  // Poco may end the request that nobody takes
+    if (refused_) return length;  // lets Poco end the request that is not read any more
     if (dead_ || !transport_) throw Poco::RuntimeException("the connection is closed");
     const ssize_t n =
         transport_->write_some(static_cast<const char*>(buffer) + sent, static_cast<size_t>(length - sent));
@@ -215,7 +215,7 @@ struct HttpConnection::Impl {
   HttpHead receive(const HttpRequest& request);
   void set_framing(const HttpRequest& request, const HttpHead& head);
   void end_body();
-  // Runs a step of Poco; what stopped its socket is the reason, whatever Poco made of it.
+  // Runs a step of Poco; the failure of its socket is the reason, whatever Poco throws.
   template <typename Step>
   auto guarded(const Budget& budget, Step step);
 
@@ -225,7 +225,7 @@ struct HttpConnection::Impl {
   std::istream* body = nullptr;
   Framing framing = Framing::kNone;
   uint64_t left = 0;  // of a body with a length
-  bool keep = false;  // the server will
+  bool keep = false;  // the server keeps the connection
   bool done = true;   // the last answer was read to its end
 };
 
@@ -235,8 +235,8 @@ uint64_t HttpConnection::Impl::length_of(const std::string& digits) const {
   return *length;
 }
 
-// Poco keeps whatever number came in an enumeration that has no room for most of them, where to look at it is
-// undefined; it writes it as a number. Nor does it look at the version.
+// Poco stores any number in an enumeration that is too narrow for most of them, and reading it there is
+// undefined; it writes it as a number. It does not check the version either.
 int HttpConnection::Impl::status_of(const Poco::Net::HTTPResponse& response) const {
   if (response.getVersion() != HTTPMessage::HTTP_1_1 && response.getVersion() != HTTPMessage::HTTP_1_0)
     throw unavailable("gave an answer that is no HTTP");
@@ -294,7 +294,7 @@ HttpHead HttpConnection::Impl::receive(const HttpRequest& request) {
   response.setFieldLimit(kFieldsMost);
   body = &session.receiveResponse(response);
   socket->rethrow_failure();
-  // To Poco a head that is cut is a short one. A whole one is never read past its end.
+  // Poco takes a truncated head for a short one. A complete one is never read past its end.
   if (socket->ended()) throw unavailable("broke off the connection before its answer was whole");
   HttpHead head;
   head.status = status_of(response);
@@ -322,7 +322,7 @@ void HttpConnection::Impl::set_framing(const HttpRequest& request, const HttpHea
   done = framing == Framing::kNone || (framing == Framing::kLength && left == 0);
 }
 
-// Poco's streams end alike where an answer ends and where it breaks off.
+// Poco's streams end in the same way when a response ends and when it breaks off.
 void HttpConnection::Impl::end_body() {
   socket->rethrow_failure();
   const bool whole =
@@ -346,7 +346,7 @@ HttpHead HttpConnection::exchange(const HttpRequest& request, const Budget& budg
     try {
       impl_->send(request);
     } catch (const Poco::Exception&) {
-      // A server that refuses early answers before it has taken everything.
+      // A server that refuses early responds before it has read everything.
       if (!impl_->socket->refused_to_take()) throw;
       impl_->session.forget_failure();
     }
@@ -359,7 +359,7 @@ size_t HttpConnection::read_body(char* to, size_t size, const Budget& budget) {
     if (impl_->done) return 0;
     const bool sized = impl_->framing == Impl::Framing::kLength;
     const size_t most = sized ? std::min<uint64_t>(size, impl_->left) : size;
-    // What is there, waiting for the first byte alone.
+    // The available bytes, waiting only for the first one.
     if (impl_->body->peek() == std::char_traits<char>::eof()) {
       impl_->end_body();
       return 0;

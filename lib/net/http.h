@@ -1,6 +1,6 @@
-// One HTTP/1.1 connection to a server, by Poco, with what Poco 1.11 lacks: a deadline and a cancellation over
-// the whole call, and the difference between an answer that ended and one that broke off. One thread at a
-// time.
+// One HTTP/1.1 connection to a server, by Poco, with what Poco 1.11 does not have: a deadline and a
+// cancellation for the whole call, and the difference between a response that ended and one that broke off.
+// One thread at a time.
 #pragma once
 
 #include <functional>

@@ -76,7 +76,7 @@ NameLookups::NameLookups(Resolver resolver, size_t most)
     : state_(new State{std::move(resolver), most, {}, {}}) {}
 
 NameLookups& NameLookups::shared() {
-  static auto& all = *new NameLookups;  // threads may be left at the process's end
+  static auto& all = *new NameLookups;  // threads may still run at the process's end
   return all;
 }
 

@@ -94,7 +94,7 @@ bool at_end_of_pem() {
   return ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
 }
 
-// Nobody is there to be asked.
+// There is nobody to ask for a passphrase.
 int no_passphrase(char*, int, int, void*) { return 0; }
 
 void trust(SSL_CTX* context, const Target& target) {
@@ -193,7 +193,7 @@ class TlsTransport : public Transport {
   ssize_t write_some(const char* from, size_t size) override {
     const std::lock_guard lock(mutex_);
     ERR_clear_error();
-    // What did not go is tried again with the same bytes, and no fewer: one record's worth at most.
+    // A failed write must be repeated with the same bytes, and no fewer: at most one record.
     const int most = static_cast<int>(std::min<size_t>(size, 16 << 10));
     return answer(SSL_write(ssl_.get(), from, most));
   }
@@ -205,7 +205,7 @@ class TlsTransport : public Transport {
 
   void shutdown() override { ::shutdown(socket_.get(), SHUT_RDWR); }
 
-  // The other side may send session tickets whenever it likes: only what they carry besides is of interest.
+  // The other side may send session tickets whenever it likes: only what comes with them matters.
   [[nodiscard]] bool stale() override {
     char byte = 0;
     const std::lock_guard lock(mutex_);
@@ -229,7 +229,7 @@ class TlsTransport : public Transport {
         return -1;
       default:
         errno = ECONNRESET;
-        return -1;  // also an end without TLS's own: it may have been cut
+        return -1;  // also an end without close_notify: it may be truncated
     }
   }
 

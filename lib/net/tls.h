@@ -1,4 +1,4 @@
-// TLS over a connected socket, by OpenSSL. For transport.cc alone.
+// TLS over a connected socket, by OpenSSL. For transport.cc only.
 #pragma once
 
 #include <memory>

@@ -87,7 +87,7 @@ std::vector<NameAddress> look_up(const std::string& host, uint16_t port, const s
   return answer.found;
 }
 
-// A peer that is gone without a word is noticed within half a minute, also while nothing is sent.
+// A peer that vanished is noticed within half a minute, also while nothing is sent.
 void keep_alive(int socket) {
   const auto set = [socket](int level, int option, int value) {
     ::setsockopt(socket, level, option, &value, sizeof value);
@@ -132,7 +132,7 @@ void send_all(int socket, std::string_view bytes, const std::string& attempt, co
   }
 }
 
-// The server behind the proxy speaks only when spoken to: nothing but the proxy's answer can be there.
+// The server behind the proxy never sends first: only the proxy's response can be there.
 std::string receive_head(int socket, const std::string& attempt, const Budget& budget) {
   constexpr size_t kProxyHeadMost = 16384;
   std::string head;

@@ -12,7 +12,7 @@
 namespace isogate {
 namespace {
 
-// To its first NUL, or all of the field.
+// Up to its first NUL, or the whole field.
 template <size_t N>
 std::string_view text_of(const char (&field)[N]) {
   const std::string_view all(field, N);

@@ -36,7 +36,7 @@ std::string_view block_of(const TarHeader& header) {
   return {reinterpret_cast<const char*>(&header), sizeof header};
 }
 
-// What does not fit into the header goes into pax records, and is there in a shortened form.
+// Values that do not fit into the header go into pax records, and are shortened in the header.
 TarHeader make_header(const TarEntry& entry, char type, uint64_t size, const std::string& target,
                       std::string& records) {
   TarHeader header{};

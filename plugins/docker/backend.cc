@@ -122,7 +122,7 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
 
 Backend::~Backend() = default;
 
-// Also where none is wanted any more: an earlier one may have been killed.
+// Also if none is wanted any more: an earlier gateway may have been killed.
 std::unique_ptr<Pool> Backend::make_pool() {
   if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) != 0) return nullptr;
   if (config_.warm_pool == 0 && !Pool::left_anything(sandboxes_dir_, name_)) return nullptr;
@@ -192,7 +192,7 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id,
   return parts;
 }
 
-// The image's own environment, and the configuration's above it. Empty: the configuration's image.
+// The image's own environment, overridden by the configuration's. Empty: the configuration's image.
 const Surroundings& Backend::surroundings(const std::string& own_image, const sdk::Call& call) {
   Services& use = services();
   {
@@ -307,14 +307,14 @@ DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandb
     return open_disk_workspace(disks_, wanted, {sandboxes_dir_, asked.id, identity, nullptr, false, name_});
   };
   auto opened = attempt();
-  if (!opened && opened.error().os_errno == ETXTBSY) {  // by a container whose mount is gone
+  if (!opened && opened.error().os_errno == ETXTBSY) {  // by a container that is unmounted
     recorded_container(asked.id, as_root_ ? identity.uid : ::geteuid()).end(call);
     opened = attempt();
   }
   return or_throw(std::move(opened));
 }
 
-// An agent that has files has a workspace of its own already.
+// An agent that has files already has its own workspace.
 std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                                   const OpenCall& asked, isogate_sandbox_info& info) {
   if (!pool_ || asked.attach_only || spec.option_count != 0 ||
@@ -336,7 +336,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
   return sandbox_of(around, std::move(home), std::move(taken->container), info);
 }
 
-// What would be refused now is not to go on either.
+// A sandbox that would be refused now must not continue either.
 void Backend::re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const {
   try {
     check_asked(spec);
@@ -347,8 +347,8 @@ void Backend::re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec,
   container.re_attach(call);
 }
 
-// Where its workspace lies may only be known since it was made: a limit that was asked for holds there, or it
-// ends.
+// The place of its workspace may be known only after its creation: a requested limit must be enforced there,
+// or the sandbox ends.
 bool Backend::open_enforced(Container& container, const isogate_sandbox_spec& spec, const sdk::Call& call) {
   const bool adopted = container.open(call);
   const auto obstacle =
@@ -420,7 +420,7 @@ std::string joined(const std::vector<std::string>& lines) {
 
 // ISOGATE_CAP_SANDBOX_LIMIT_*
 uint64_t limits_of(const EngineInfo& info) {
-  // podman claims that it can there, and leaves them out in silence.
+  // podman claims that it can there, and silently ignores them.
   if (info.rootless && (info.cgroup_version == "1" || info.cgroup_driver == "none")) return 0;
   return (info.memory_limit ? ISOGATE_CAP_SANDBOX_LIMIT_MEMORY : 0) |
          (info.cpu_quota ? ISOGATE_CAP_SANDBOX_LIMIT_CPU : 0) |
@@ -499,8 +499,8 @@ std::string Backend::examine(const sdk::Call& call, std::string& detail) {
   return why.empty() ? why_not(use, info, Budget(call, kProbe)) : why;
 }
 
-// An Engine that makes many containers answers a ping, and else nobody for a while: it is still the one that
-// was examined.
+// An Engine that creates many containers answers a ping, and for a while nothing else: it is still the one
+// that was examined.
 bool Backend::is_busy(const sdk::Call& call, std::string& detail) {
   {
     const std::lock_guard lock(mutex_);
@@ -515,7 +515,7 @@ bool Backend::is_busy(const sdk::Call& call, std::string& detail) {
   }
 }
 
-// Whether its runners do, as far as that is known by now: those that are not reached over a socket
+// Whether its runners can, as far as that is known by now: those that are not reached over a socket
 // (Container::choose).
 bool Backend::ends_with_this_host(const Services& services) const {
   const RunnerTransport how =
@@ -559,8 +559,8 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
 
 namespace {
 
-// What is recorded as the container of a sandbox: its id or, where it was about to be made, its name; empty:
-// none. Nothing: that cannot be read.
+// The recorded container of a sandbox: its id or, if it was about to be created, its name; empty: none.
+// nullopt: the record cannot be read.
 std::optional<std::string> recorded(const sdk::Host& host, int sandboxes, const std::string& id) {
   try {
     const Fd directory = or_throw(open_sandbox_directory(sandboxes, id));
@@ -587,7 +587,7 @@ std::unordered_set<std::string> containers_of(Engine& engine, const std::string&
 
 }  // namespace
 
-// One question to the Engine, and none where nothing was recorded.
+// One request to the Engine, and none if nothing was recorded.
 void Backend::enumerate(const sdk::Call& call, const sdk::RecordSink& sink) {
   const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   std::vector<std::pair<std::string, std::optional<std::string>>> all;

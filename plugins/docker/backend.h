@@ -1,5 +1,5 @@
 // The backend `docker`: a container per agent, with isogate-runner in it as pid 1 (or as an exec that stays).
-// Threads: as backend.h of the SDK says of each function.
+// Threads: as backend.h of the SDK says for each function.
 #pragma once
 
 #include <atomic>

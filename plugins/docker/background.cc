@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr int kFirstPause = 100, kLongestPause = 10'000;  // ms
 
-// False: it was readable, so that it is time to end.
+// False: it was readable, and it is time to end.
 bool pause(int stop, int time) {
   pollfd end{stop, POLLIN, 0};
   return ::poll(&end, 1, time) == 0;
@@ -66,7 +66,7 @@ void Background::run(const std::string& key, const std::shared_ptr<Task>& task) 
     if (!pause(task->stop.get(), wait)) break;
   }
   if (!logged.empty()) host_.log(ISOGATE_LOG_ERROR, task->what + ": not done: " + logged);
-  task->work = nullptr;  // and what it holds, before waiters wake
+  task->work = nullptr;  // and what it owns, before waiters wake
   const std::lock_guard lock(mutex_);
   tasks_.erase(key);
   changed_.notify_all();

@@ -22,7 +22,7 @@ void check_source(const std::string& what, const std::string& source) {
     refuse("the " + what + " `" + source + "` is an engine's socket, and with it the whole machine");
 }
 
-// Of a copy no socket is taken; a mount shows all that is below its source.
+// A copy excludes sockets; a mount shows everything below its source.
 void check_mount(const std::string& host, const Mount& mount) {
   const std::string& source = mount.source;
   constexpr std::string_view kUnix = "unix://";
@@ -46,7 +46,7 @@ void check_copy(const Copy& copy) {
       refuse("the exclude pattern `" + pattern + "` of " + copy.source + " " + why);
 }
 
-// Nothing may lie at or below anything else.
+// No target may be at or below another one.
 void check_places(const Config& config) {
   std::vector<std::string> targets;
   for (const Mount& each : config.mounts) {

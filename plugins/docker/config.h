@@ -51,7 +51,7 @@ struct Companion {
   double cpus = kStrictLimits.cpus;
   uint64_t pids = kStrictLimits.pids;
   bool read_only = true;
-  std::vector<std::string> tmpfs;  // beside /tmp
+  std::vector<std::string> tmpfs;  // in addition to /tmp
   std::optional<Healthcheck> healthcheck;
   std::optional<PostStart> post_start;
 };
@@ -62,7 +62,7 @@ struct Config {
   std::string image = "isogate-sandbox:latest";  // on the Engine already
   std::string platform;                          // empty: the image's
   std::string runtime;                           // empty: the Engine's own
-  uint64_t memory_mb = kStrictLimits.memory_mb;  // 0: no cap; likewise below
+  uint64_t memory_mb = kStrictLimits.memory_mb;  // 0: no cap; the same below
   double cpus = kStrictLimits.cpus;
   uint64_t pids = kStrictLimits.pids;
   uint64_t tmp_mb = kStrictLimits.tmp_mb, shm_mb = kStrictLimits.shm_mb;

@@ -35,8 +35,8 @@ constexpr milliseconds kDialIn{5'000}, kHello{10'000}, kRedial{10'000}, kAlive{3
     kChecked{10'000};
 constexpr milliseconds kContainerPatience{2'000}, kRemoval{20'000};
 
-// How long a cancelled exec may take to end before the container is killed from outside. Further away the
-// round trip counts.
+// How long a cancelled exec may take to end before the container is killed from outside. For a remote Engine
+// the round trip counts.
 constexpr milliseconds kAnswersKill{150}, kAnswersKillFarAway{1'000};
 
 milliseconds killed_within(const Services& services) {
@@ -45,7 +45,7 @@ milliseconds killed_within(const Services& services) {
 
 [[noreturn]] void not_usable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
 
-// Whether a text has this very path, not one below it or beside it.
+// Whether a text contains exactly this path, not one below or next to it.
 bool names(const std::string& text, const std::string& path) {
   for (size_t at = text.find(path); at != std::string::npos; at = text.find(path, at + 1)) {
     const char next = at + path.size() < text.size() ? text[at + path.size()] : ' ';
@@ -67,7 +67,7 @@ std::string why_spent(const sdk::RunnerLink& link) {
   return link.alive() ? "what an exec of it started could not be ended" : link.why();
 }
 
-// An Engine names the source of a mount that it cannot make: that is for the log.
+// An Engine names the source of a mount that it cannot create: only the log may have that.
 void hide_mount_sources(const Services& services, const Parts& parts, const EngineError& error) {
   std::vector<std::pair<std::string, std::string>> all;
   for (const Mount& each : services.config.mounts) all.emplace_back(each.source, each.target);
@@ -91,7 +91,7 @@ void hide_mount_sources(const Services& services, const Parts& parts, const Engi
   }
 }
 
-// An Engine fails to start a container now and then, for reasons of its own.
+// An Engine sometimes fails to start a container, for its own reasons.
 bool may_be_passing(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
@@ -121,7 +121,7 @@ Container::~Container() { detach(); }
 
 std::unique_lock<std::timed_mutex> Container::alone(const sdk::Call& call) { return lock_for(mutex_, call); }
 
-// But for whether it is ours, which is up to the record.
+// Except whether it is ours, which the record decides.
 Container::State Container::look_at(const std::string& which, const sdk::Call& call) const {
   try {
     return docker::state_of(services_.engine.inspect(which, call), parts_.owner);
@@ -173,7 +173,7 @@ std::string Container::why_unfit(const State& state) const {
   return why_changed(state);
 }
 
-// The recorded container, when it runs and is the very one that we made and measured.
+// The recorded container, if it runs and is exactly the one that we created and measured.
 bool Container::adopt(const sdk::Call& call) {
   const auto record = read_record(directory_.get());
   if (!record) return false;
@@ -245,7 +245,7 @@ void Container::choose() {
   Place place = config.workspace != Place::kAuto ? config.workspace : services_.place();
   RunnerTransport transport =
       config.transport != RunnerTransport::kAuto ? config.transport : services_.transport();
-  // A sandbox stays with the kind of workspace it began with.
+  // A sandbox keeps the kind of workspace it began with.
   if (config.workspace == Place::kAuto && is_volume(directory_.get())) place = Place::kVolume;
   if (place == Place::kAuto && services_.engine.address().unix_path.empty()) {
     place = Place::kVolume;
@@ -304,7 +304,7 @@ std::string Container::create(const sdk::Call& call) {
   }
 }
 
-// Null: one of the two choices turned out wrong, and the other one is chosen now.
+// Null: one of the two choices was wrong, and the other one is chosen now.
 std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   choose();
   remove_companions(services_, parts_.owner, directory_.get(), call);  // of a container that is gone
@@ -369,7 +369,7 @@ void Container::make(const sdk::Call& call) {
   not_usable("no way to reach a runner in a container was found");
 }
 
-// On the network that the container is on. Without them the sandbox serves all the same.
+// On the container's network. The sandbox serves even without them.
 void Container::begin_companions(const sdk::Call& call) {
   if (services_.config.companions.empty()) return;
   try {
@@ -383,7 +383,7 @@ void Container::begin_companions(const sdk::Call& call) {
   }
 }
 
-// For hooks of companions, which make no container and run nothing before it is measured.
+// For hooks of companions, which create no container and run nothing before it is measured.
 std::shared_ptr<sdk::RunnerLink> Container::measured_link(const sdk::Call& call) {
   const auto lock = alone(call);
   if (!record_.proof || !link_ || !link_->alive()) return nullptr;
@@ -403,7 +403,7 @@ void Container::discard_soon() noexcept {
   }
 }
 
-// Removed is what the Engine does not know any more. The request may have to be repeated.
+// It is removed when the Engine no longer knows it. The request may need repetition.
 void Container::remove_surely(const std::string& which, const sdk::Call& call) {
   const Budget budget(call, kRemoval);
   for (milliseconds pause{50};; pause = std::min(pause * 2, milliseconds(1'000))) {
@@ -474,8 +474,8 @@ std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call
   }
 }
 
-// To the runner of a container that runs and is the recorded one, before and after; null when there is none
-// to be had. An Engine that does not answer is an error, not the end of the container.
+// The connection to the runner of a container that runs and is the recorded one, before and after; null if
+// there is none. An Engine that does not answer is an error, not the end of the container.
 std::shared_ptr<sdk::RunnerLink> Container::reconnect(const State& state, const sdk::Call& call) {
   try {
     std::shared_ptr<sdk::RunnerLink> link;
@@ -504,7 +504,7 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const State& state, const 
   }
 }
 
-// A runner with which contact was lost is not asked for again: what runs there is not known.
+// A runner with which contact was lost is not used again: what runs there is not known.
 Container::Way Container::link(const sdk::Call& call) {
   const auto lock = alone(call);
   if (refusal_) throw sdk::Error(*refusal_);
@@ -614,7 +614,8 @@ isogate_evidence Container::evidence(const sdk::Call& call, const isogate_eviden
   if (refusal_) throw sdk::Error(*refusal_);
   if (record_.proof) {
     isogate_evidence found = record_.proof->evidence;
-    // On a network of its own only what was tried then is known not to be reached; with none, nothing is.
+    // With its own network, only the listeners that were tried then are known to be unreachable; without one,
+    // all are.
     const bool tried = record_.proof->gateway == Gateway::of(request);
     if (services_.config.network && !tried) found.flags &= ~ISOGATE_EVIDENCE_NETWORK;
     return found;
@@ -642,7 +643,7 @@ isogate_evidence Container::measure(const sdk::Call& call, const isogate_evidenc
   return found;
 }
 
-// Of what its programs run under the kernel tells that there is a filter, not which.
+// The kernel reports that its programs run under a filter, not under which one.
 void Container::check_syscalls(const sdk::Call& call) {
   const BoundedCall bounded(kChecked, call.cancel_fd());
   const Ran ran = run_own(*link_, {kRunner, "syscalls"}, bounded.call());
@@ -658,7 +659,7 @@ void Container::check_syscalls(const sdk::Call& call) {
                        "): use an Engine and a runtime that apply it, or set `seccomp_profile: engine`");
 }
 
-// A container that takes the place of another one has to isolate alike.
+// A replacement container must isolate in the same way.
 void Container::prove_again(const sdk::Call& call) {
   try {
     const isogate_evidence found = measure(call, proven_->gateway.request());

@@ -24,7 +24,8 @@ sockaddr_un address_in(int directory, const char* name) {
   return address;
 }
 
-// Until it listens: a runner that watches the directory connects as soon as the socket has its name.
+// Under another name until it listens: a runner that watches the directory connects as soon as the socket has
+// its name.
 constexpr char kNotYet[] = "not-yet";
 
 }  // namespace
@@ -37,7 +38,7 @@ Gate::Gate(int directory) : directory_(directory) {
   const sockaddr_un address = address_in(directory, kNotYet);
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     sdk::fail_with_errno("cannot bind the socket of the runner", errno);
-  // The directory is closed to all but the sandbox's own user; the peer is asked for its pid.
+  // Only the sandbox's own user can enter the directory; the kernel reports the peer's pid.
   if (::fchmodat(directory, kNotYet, 0666, 0) != 0)
     sdk::fail_with_errno("cannot open the socket of the runner", errno);
   if (::listen(listener_.get(), 16) != 0) sdk::fail_with_errno("cannot listen for the runner", errno);

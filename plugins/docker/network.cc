@@ -14,8 +14,8 @@
 namespace isogate::docker {
 namespace {
 
-// In the sandbox's directory: the id of the network we made; its name, which nobody could guess, while it is
-// made.
+// In the sandbox's directory: the id of the network that we created; while it is being created, its name,
+// which nobody can guess.
 constexpr const char* kNetworkFile = "network";
 
 std::string recorded(int directory) {
@@ -82,7 +82,7 @@ std::string create(Services& services, const Owner& owner, const std::string& na
   }
 }
 
-// Not believed but looked at: an Engine that does not know an option may drop it.
+// Checked, not trusted: an Engine that does not know an option may drop it.
 void check_internal(Services& services, const Owner& owner, const std::string& id, const sdk::Call& call) {
   if (!services.config.internal || look_for_network(services, owner, id, call).there == There::kAsConfigured)
     return;

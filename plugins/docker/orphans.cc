@@ -35,7 +35,7 @@ std::vector<std::string> names_in(int directory) {
   return all;
 }
 
-// One that goes meanwhile is nobody's.
+// A directory that disappears meanwhile claims nothing.
 void claim_below(int directory, const std::string& backend, const sdk::Call& call,
                  std::unordered_map<std::string, std::string>& claims) {
   for (const std::string& name : names_in(directory)) {
@@ -66,7 +66,7 @@ bool runs(const Json& container) {
 
 }  // namespace
 
-// Those made ahead come first: they are renamed to the other place, never back.
+// Those created in advance come first: they are renamed to the other place, never back.
 std::unordered_map<std::string, std::string> claims_in(const std::string& sandboxes_dir,
                                                        const std::string& backend, const sdk::Call& call) {
   const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir));
@@ -81,7 +81,7 @@ std::unordered_map<std::string, std::string> claims_in(const std::string& sandbo
   return claims;
 }
 
-// The Engine first: what is made meanwhile has its directory before.
+// The Engine first: an object that is created meanwhile already has its directory.
 std::vector<EngineOrphans::Object> EngineOrphans::find(const sdk::Call& call) const {
   Engine& engine = services_().engine;
   const std::vector<LabelFilter> labels = {
@@ -121,7 +121,7 @@ void EngineOrphans::remove(const Object& object, const sdk::Call& call) const {
       case Kind::kVolume:
         return engine.remove_volume(object.id, false, call);
     }
-  } catch (const EngineError& error) {  // one without a name goes with its container
+  } catch (const EngineError& error) {  // an unnamed one is removed with its container
     if (error.status() != ISOGATE_NOT_FOUND) throw;
   }
 }

@@ -80,7 +80,7 @@ PooledContainer Pool::make(const Limits& limits, const sdk::Call& call) {
   return ready;
 }
 
-// Whatever there is of it. What cannot be removed now is a leftover of the next start.
+// Every part of it. What cannot be removed now is a leftover at the next start.
 bool Pool::remove(PooledContainer ready) noexcept try {
   const isogate_call unbounded{sizeof unbounded, -1, INT64_MAX, {}};
   const sdk::Call call(unbounded);
@@ -102,7 +102,7 @@ bool Pool::remove(PooledContainer ready) noexcept try {
   return false;
 }
 
-// One that cannot be looked at hides none of the others, and is looked at again.
+// One that cannot be examined hides no other, and is examined again.
 void Pool::tend(const sdk::Call& call) {
   if (!left_behind_ || Clock::now() < next_look_) return;
   left_behind_ = false;

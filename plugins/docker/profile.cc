@@ -34,8 +34,8 @@ Json volume_mount(const std::string& name, const std::string& target, bool read_
           {"VolumeOptions", {{"NoCopy", true}}}};
 }
 
-// Engines make no volume without a name that is read-only: what keeps programs from writing there is that all
-// in it is root's.
+// An Engine creates no unnamed volume that is read-only: programs cannot write there because everything in it
+// belongs to root.
 Json copy_mount(const Owner& owner, const CopyPlace& place) {
   return {{"Type", "volume"},
           {"Target", place.target},
@@ -87,7 +87,7 @@ std::string tmpfs_of(uint64_t mib, bool podman) {
          (podman ? "" : ",nr_inodes=" + std::to_string(kInodesInMemory));
 }
 
-// The Engine's own list gives way to this one, which has all of it; podman adds it to its own.
+// This list replaces the Engine's own, and contains all of it; podman adds it to its own.
 void mask(Json& host, bool podman) {
   std::vector<std::string> paths = {"/proc/kcore"};
   for (const MaskedPath& each : kMaskedInProc) paths.push_back(std::string("/proc/") + each.name);
@@ -130,8 +130,8 @@ Json hardened(const Config& config, const Parts& parts, const Limits& limits) {
   if (const uint64_t cpu = limits.get(ISOGATE_LIMIT_CPU_MILLIS); cpu != 0) host["NanoCpus"] = cpu * 1000000;
   if (const uint64_t pids = limits.get(ISOGATE_LIMIT_PIDS); pids != 0) host["PidsLimit"] = pids;
   if (!config.runtime.empty()) host["Runtime"] = config.runtime;
-  // Names of the network are the Engine's own to answer. What it does not know it would ask the resolver of
-  // its machine for, also from a network without a way out (CVE-2024-29018): here it asks the container.
+  // The Engine itself answers the names of the network. It would ask its machine's resolver for other names,
+  // even from a network without a way out (CVE-2024-29018): here it asks the container.
   if (config.internal) {
     host["Dns"] = {"127.0.0.1"};
     host["DnsOptions"] = {"timeout:1", "attempts:1"};  // nothing answers there
@@ -139,9 +139,8 @@ Json hardened(const Config& config, const Parts& parts, const Limits& limits) {
   return host;
 }
 
-// Beside a read-only root podman adds more places in memory, of no bounded size and as open as the image's
-// own directories: what is asked for by name it makes as it is asked to. Of /run the runner's place is a
-// part.
+// With a read-only root podman adds more places in memory, of no bounded size and as open as the image's own
+// directories. A place that is requested by name it creates as requested. /run contains the runner's place.
 void close_added_places(const Config& config, Json& tmpfs) {
   tmpfs["/run"] = "rw,nosuid,nodev,noexec,mode=0755";
   const bool taken = std::any_of(config.mounts.begin(), config.mounts.end(), [](const Mount& each) {
@@ -171,7 +170,7 @@ Json healthcheck_of(const Companion& companion) {
           {"StartPeriod", check.start_period_sec * kNanoseconds}};
 }
 
-// What is put into it and beside it after it is made.
+// What is added to it and next to it after its creation.
 Json additions_of(const Config& config) {
   Json copies = Json::array(), companions = Json::array();
   for (const Copy& each : config.copies)
@@ -274,8 +273,8 @@ Json container_of(const Config& config, const Parts& parts, const Companion& com
 }
 
 std::string profile_digest(const Config& config, Parts parts, const Limits& limits) {
-  // Not its id, which is another each time; and the places of copies, and which names are missing, are known
-  // only when they are made.
+  // Without its id, which differs each time; the places of copies, and which names are missing, are known
+  // only when they are created.
   parts.network = config.network ? (config.internal ? "internal" : "dedicated") : "";
   parts.copies.clear();
   parts.passwd.clear();

@@ -22,7 +22,7 @@ std::string without_variant(const std::string& platform) {
   return platform.substr(0, slash);
 }
 
-// An image that does not name its variant fits any; so does a wish without one.
+// An image that does not name its variant fits any; so does a requested platform without one.
 bool fits_image(const std::string& image, const std::string& wish) {
   if (image == wish) return true;
   const bool open = without_variant(image) == image || without_variant(wish) == wish;
@@ -51,7 +51,7 @@ std::string why_no_platform(const Config& config, const EngineInfo& info, const 
          ": pull or build it for that platform, or leave `platform` out";
 }
 
-// Engines take a name with a dot for a shim of containerd, which they do not list; and some list none.
+// Engines interpret a name with a dot as a shim of containerd, which they do not list; some list none.
 std::string why_no_runtime(const Config& config, const EngineInfo& info) {
   const std::string& wish = config.runtime;
   const auto& known = info.runtimes;

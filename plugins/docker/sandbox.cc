@@ -12,8 +12,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A cancelled call is answered soon, whatever the Engine does; a machine that has much to do gets the time to
-// say that the program has ended: else nobody knows.
+// A cancelled call is answered soon, whatever the Engine does; a busy machine gets the time to report that
+// the program has ended, because otherwise that is not known.
 constexpr milliseconds kTold{300}, kKilled{2'000};
 
 }  // namespace
@@ -35,7 +35,7 @@ void Sandbox::tell_loss(const Container::Way& way, const sdk::Error& error, cons
   throw LostContact(error, how, ended);
 }
 
-// Nothing that it ran goes on.
+// Nothing that it ran continues.
 void Sandbox::with_runner(const sdk::Call& call, const Verb& verb) {
   for (int tries = 0;; ++tries) {
     const Container::Way way = container_->link(call);

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kLow32 = 0xFFFFFFFF;  // what the kernel looks at of an int: CVE-2019-10063
+constexpr uint64_t kLow32 = 0xFFFFFFFF;  // the part of an int that the kernel reads: CVE-2019-10063
 constexpr uint64_t kNewNamespaces = 0x7E020000;
 
 Json masked(unsigned index, uint64_t mask, uint64_t value) {
@@ -28,11 +28,11 @@ Json masked(unsigned index, uint64_t mask, uint64_t value) {
 
 Json equal(unsigned index, uint64_t value) { return masked(index, kLow32, value); }
 
-using Conditions = std::vector<Json>;  // any of them; each an array of which all have to hold
+using Conditions = std::vector<Json>;  // any of them; each is an array of which all must hold
 
 Json all(Json::initializer_list_t conditions) { return Json::array(conditions); }
 
-// A rule compares an argument once, so "none of these" is written as blocks of numbers that begin alike.
+// A rule compares an argument once, so "none of these" is written as blocks of numbers with the same prefix.
 void all_but(unsigned index, std::vector<uint64_t> refused, uint64_t prefix, unsigned bits, Conditions& any) {
   const uint64_t mask = kLow32 & ~((uint64_t{1} << bits) - 1);
   std::erase_if(refused, [&](uint64_t each) { return (each & mask) != prefix; });
@@ -64,7 +64,7 @@ Conditions no_devices(unsigned index) {
   return any;
 }
 
-// Under which it is served; none: it always is, or never.
+// The conditions under which it is allowed; none: always, or never.
 Conditions conditions_of(SyscallVerdict verdict) {
   switch (verdict) {
     case SyscallVerdict::kClone:
@@ -91,7 +91,7 @@ Conditions conditions_of(SyscallVerdict verdict) {
     case SyscallVerdict::kByPointer:
     case SyscallVerdict::kPretend:
     case SyscallVerdict::kAllow:
-    // Of these the runner's own filter tells which process is meant.
+    // For these the runner's own filter checks the target process.
     case SyscallVerdict::kOnProcess:
     case SyscallVerdict::kScheduler:
     case SyscallVerdict::kPriority:
@@ -112,7 +112,7 @@ void add_rules(Json& rules, const SyscallRow& row) {
   switch (row.verdict) {
     case SyscallVerdict::kRefuse:
     case SyscallVerdict::kDebugOnly:
-      return;  // as what no rule names
+      return;  // like a call that no rule names
     case SyscallVerdict::kAbsent:
     case SyscallVerdict::kByPointer:
       return rules.push_back(error_rule(names, ENOSYS));

@@ -73,7 +73,7 @@ bool Services::kill(const std::string& id, const std::string& name, std::chrono:
       if (error.http_status() == 0) throw;
       if (runs(engine, id, call)) throw;
     }
-    // A signal that was sent is no end: all that is in its namespace is to go first.
+    // Sending the signal is not the end: everything in its namespace must end first.
     for (; runs(engine, id, call); std::this_thread::sleep_for(kDying)) call.check();
   });
   return background.is_done(key, patience);

@@ -25,7 +25,8 @@ std::vector<LabelFilter> ours(const Services& services) {
 Json filters_of(const std::vector<LabelFilter>& labels, bool podman) {
   Json wanted = Json::array();
   for (const LabelFilter& label : labels) wanted.push_back(label.name + "=" + label.value);
-  if (podman) return {{"type", {"container"}}, {"label", std::move(wanted)}};  // with other names for some
+  if (podman)
+    return {{"type", {"container"}}, {"label", std::move(wanted)}};  // which has other names for some
   // Without labels: what happens to a network does not have those of its containers.
   return {{"type", {"container", "network"}},
           {"event", {"die", "oom", "destroy", "update", "connect", "disconnect"}}};
@@ -87,12 +88,12 @@ void Watch::run() {
   }
 }
 
-// Until the Engine ends it. What ended while nobody listened is found first.
+// Until the Engine ends it. Containers that ended while nothing listened are found first.
 void Watch::follow() {
   const Budget endless = Budget::endless(end_.get());
   const bool podman = services_.kind(Budget(Budget::kUsual, end_.get())).podman;
   const Json filters = filters_of(ours(services_), podman);
-  // podman answers with the first event only, and sends all since then.
+  // podman responds only at the first event, and sends all since then.
   const std::string since = podman ? std::to_string(::time(nullptr)) : "";
   if (podman) take_stock();
   const auto events = services_.engine.events(filters, since, endless);
@@ -127,7 +128,7 @@ void Watch::on_event(const std::string& id, const std::string& what, const std::
   report_end(id, ending(exit_code, out_of_memory));
 }
 
-// Who weakens a container while it runs, or gives it a network, ends it.
+// A container that is weakened while it runs, or gets a network, is ended.
 void Watch::look_whether_changed(const std::string& id) {
   std::string shape;
   {

@@ -65,7 +65,7 @@ Services& Backend::services() {
   for (const std::string& relaxed : access.relaxations)
     host_.log(ISOGATE_LOG_WARN, "relaxation: " + access.source + ": " + relaxed);
   services_ = std::make_unique<Services>(host_, config_, std::move(access));
-  // Also where none is wanted: an earlier gateway may have been killed.
+  // Also if none is wanted: an earlier gateway may have been killed.
   if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) == 0)
     pool_ = std::make_unique<Pool>(*services_, config_.warm_pool, parts_of_any(), limits_of(config_, {}));
   return *services_;
@@ -94,7 +94,7 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   if (config_.workspace == Place::kClaim)
     out.capabilities |= ISOGATE_CAP_PERSISTENT;
   else
-    out.capabilities &= ~uint64_t{ISOGATE_CAP_SANDBOX_LIMIT_DISK};  // a part of the node's own disk
+    out.capabilities &= ~uint64_t{ISOGATE_CAP_SANDBOX_LIMIT_DISK};  // it is part of the node's own disk
   if (!config_.open_network && config_.egress_to.empty() && !config_.allow_unenforced_network)
     out.capabilities |= ISOGATE_CAP_EGRESS_DENY;
   out.verdict = ISOGATE_PROBE_UNAVAILABLE;
@@ -165,7 +165,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   const bool is_known = wish.known || wish.unchanged;
   info.flags = ISOGATE_SANDBOX_RUNS;
   if (opened.fresh) info.flags |= ISOGATE_SANDBOX_FRESH;
-  // What another gateway made was measured before its first command, and that is on record.
+  // A pod of another gateway was measured before its first command, and the record has that.
   if (opened.used_before && (is_known || opened.fresh)) info.flags |= ISOGATE_SANDBOX_ATTACHED;
   info.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
   info.uid = static_cast<uint32_t>(config_.uid);
@@ -173,7 +173,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   return std::make_unique<Sandbox>(config_, std::move(pod), opened.used_before && !is_known);
 }
 
-// What this gateway had open, and what still runs of that, is its own to re-attach.
+// This gateway re-attaches the pods that it had open and that still run.
 void Backend::enumerate(const sdk::Call& call, const sdk::RecordSink& sink) {
   Services& use = services();
   const std::string selector = selector_of(instance_, name_);

@@ -1,5 +1,5 @@
 // The backend `k8s`: a pod per agent, with isogate-runner in it as pid 1 and one long-lived exec to another.
-// Threads: as backend.h of the SDK says of each function.
+// Threads: as backend.h of the SDK says for each function.
 #pragma once
 
 #include <memory>

@@ -47,7 +47,7 @@ struct Config {
   std::string runner_program = "/isogate-runner";  // in it
   std::string pull_policy = "IfNotPresent";
   std::vector<std::string> pull_secrets;
-  uint64_t memory_mb = 512;        // 0: no cap; likewise below
+  uint64_t memory_mb = 512;        // 0: no cap; the same below
   uint64_t memory_request_mb = 0;  // 0: as much as the limit
   double cpus = 1.0;
   double cpu_request = 0;  // 0: a tenth of the limit
@@ -63,8 +63,10 @@ struct Config {
   bool vm = false;            // that class is a virtual machine
   bool open_network = false;
   std::vector<Destination> egress_to;
-  std::vector<std::string> must_not_reach;  // ADDRESS:PORT, tried beside what the backend knows itself
-  std::vector<uint16_t> kubelet_ports = {10250, 10255};  // beside the port that the node's own object names
+  std::vector<std::string>
+      must_not_reach;  // ADDRESS:PORT, tried in addition to what the backend knows itself
+  std::vector<uint16_t> kubelet_ports = {10250,
+                                         10255};  // in addition to the port that the node's own object names
   std::vector<SecretFiles> secrets;
   std::vector<SharedClaim> shared;
   std::vector<std::pair<std::string, std::string>> env;
@@ -75,8 +77,8 @@ struct Config {
   uint64_t ready_timeout_sec = 120;
   uint64_t node_timeout_sec = 10;
   uint64_t orphaned_after_sec = 600;
-  uint64_t max_lifetime_sec = 0;        // 0: any
-  uint64_t liveness_interval_sec = 30;  // 0: runners are not looked at
+  uint64_t max_lifetime_sec = 0;        // 0: no limit
+  uint64_t liveness_interval_sec = 30;  // 0: runners are not checked
   uint64_t liveness_patience_sec = 20;
   Provision provision = Provision::kPod;
   std::string sandbox_pool;  // the SandboxWarmPool, of kSandboxClaim
@@ -88,8 +90,8 @@ struct Config {
   bool allow_weaker_template = false;
 };
 
-// The same rules as the schema (config_schema.h) and the rest that it cannot say. Throws sdk::Error. Empty
-// text is an empty object.
+// The same rules as the schema (config_schema.h) and the rest that it cannot express. Throws sdk::Error.
+// Empty text is an empty object.
 Config parse_config(std::string_view json);
 
 // Throws sdk::Error unless each shared directory of the gateway has a claim in `config.shared`.

@@ -78,7 +78,7 @@ void Lease::remove(const Budget& budget) {
   record_ = {};
 }
 
-// Where that is this Lease's, whatever the record has.
+// If that belongs to this Lease, whatever the record has.
 void Lease::remove_ahead(const Budget& budget) {
   if (record_.ahead_uid.empty()) return;
   try {

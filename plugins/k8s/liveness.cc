@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long the one thread for all waits for an answer.
+// How long the one thread for all links waits for a reply.
 constexpr milliseconds kQuick{200};
 
 }  // namespace
@@ -118,7 +118,7 @@ void Liveness::replace(sdk::RunnerLink& link, const Way& way, const char* why) {
   }
 }
 
-// A runner that answers elsewhere keeps its pod; the link to it goes when that is what is dead.
+// A runner that answers elsewhere keeps its pod; its link is closed if that is what is dead.
 bool Liveness::twice_silent(sdk::RunnerLink& link, const Way& way) {
   const isogate_call call{sizeof call, cancel_.get(), INT64_MAX, {}};
   for (int tries = 0; tries < 2; ++tries) {

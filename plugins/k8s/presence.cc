@@ -48,7 +48,7 @@ void Presence::begin(const sdk::Call& call) {
   const auto lock = lock_for(beginning_, call);
   if (begun_) return;
   renew(Budget(call, kAskPresence));
-  all(Budget(call, kAskPresence));  // from now on their silence is known
+  all(Budget(call, kAskPresence));  // from now on their silence is measured
   thread_ = start_thread([this] { run(); });
   begun_ = true;
 }
@@ -67,8 +67,8 @@ void Presence::run() {
   }
 }
 
-// By this thread and begin() alone, which do not meet. What an earlier generation has written is written
-// over; one that sees a later one leaves it alone.
+// Called only by this thread and begin(), which do not overlap. Overwrites what an earlier generation has
+// written; does nothing once a later one has.
 void Presence::renew(const Budget& budget) {
   if (superseded_) return;
   const Resource what = lease_of(services_.holder);

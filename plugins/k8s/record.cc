@@ -15,14 +15,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kLongestHold{2 * 3600};
-constexpr const char* kSomebody = "unknown";  // in place of a holder that is not understood
+constexpr const char* kSomebody = "unknown";  // in place of an invalid holder
 
 [[noreturn]] void damaged() {
   throw sdk::Error(ISOGATE_INTERNAL,
                    "the record on the sandbox's Lease is damaged: delete the Lease, and its files with it");
 }
 
-// Older records lack it.
+// Older records do not have it.
 Provision kind_of(const Json& json) {
   const std::string name = json.value("kind", name_of(Provision::kPod));
   if (const auto kind = provision_named(name)) return *kind;
@@ -111,7 +111,7 @@ Hold hold_of(const Json& lease) {
   hold.holder = readable ? text_at(spec, "holderIdentity") : kSomebody;
   hold.version = metadata_text(lease, "uid") + "/" + metadata_text(lease, "resourceVersion") + "/" +
                  text_at(spec, "renewTime");
-  // A negative number is a very big one here.
+  // A negative number becomes a very large one here.
   const uint64_t seconds = lasts.is_number_integer() ? lasts.get<uint64_t>() : UINT64_MAX;
   hold.lasts = std::chrono::seconds(std::min<uint64_t>(seconds, kLongestHold.count()));
   return hold;

@@ -4,7 +4,7 @@ namespace isogate::k8s {
 namespace {
 
 constexpr size_t kMost = 16'384;
-constexpr std::chrono::hours kForgotten{2};  // not looked at for so long
+constexpr std::chrono::hours kForgotten{2};  // not checked for this long
 
 }  // namespace
 
@@ -18,7 +18,7 @@ bool Renewals::lapsed(const std::string& name, const std::string& version, std::
   return now - seen.since > lasts;
 }
 
-// Too little is known then, and all that is left counts as renewed.
+// Too little is known then, and every remaining Lease counts as renewed.
 void Renewals::make_room(Clock::time_point now) {
   std::erase_if(seen_, [&](const auto& each) { return now - each.second.looked > kForgotten; });
   if (seen_.size() >= kMost) seen_.clear();

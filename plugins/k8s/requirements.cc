@@ -21,7 +21,7 @@ constexpr const char* kEnforce = "pod-security.kubernetes.io/enforce";
 struct Need {
   const char *group, *resource, *subresource, *verb;
 };
-// As in deploy/k8s/rbac.yaml, with what is asked of each.
+// As in deploy/k8s/rbac.yaml, with the verbs that each needs.
 constexpr Need kNeeds[] = {
     {"", "pods", "", "create"},
     {"", "pods", "", "delete"},
@@ -106,10 +106,10 @@ std::string why_not_allowed(Services& services, const Budget& budget) {
   return "these credentials may not " + lacks + " in the namespace `" + services.name_space + "`: " + kRole;
 }
 
-// Of the sandboxes that there are: says nothing of what is admitted.
+// A refusal because of existing sandboxes: it says nothing about admission.
 bool is_quota(const std::string& why) { return why.find("exceeded quota") != std::string::npos; }
 
-// `made`: as what. Also a Job's pods are tried as pods: they are admitted long after it.
+// `made`: what it is created as. A Job's pods are also tried as pods: they are admitted long after the Job.
 bool admits(Services& services, const Json& pod, std::string& why, const Budget& budget,
             Json* made = nullptr) {
   try {
@@ -146,8 +146,8 @@ std::string how_to_enforce(Services& services, const Budget& budget) {
   return how + ", or write allow_unenforced_admission: true";
 }
 
-// Whoever may create any pod is root on its node, and with it of all there. Our own pod is admitted, so what
-// refuses it with one thing more refuses that.
+// Whoever may create any pod is root on its node, and so has everything there. Our own pod is admitted: so if
+// one addition makes it refused, the addition is what is refused.
 std::string why_not_admitted(Services& services, Parts parts, const Limits& limits, const Budget& budget) {
   const std::string& space = services.name_space;
   parts.owner = {"isogate", "probe", "isogate-probe-" + random_hex(4)};
@@ -171,7 +171,7 @@ std::string why_not_admitted(Services& services, Parts parts, const Limits& limi
   return "";
 }
 
-// Pods that nobody made here; what else is in a namespace only a person can judge.
+// Pods that no gateway created; only a person can judge the rest of a namespace.
 std::string strangers_in(Services& services, const Budget& budget) {
   const Json pods =
       services.api.list(services.pod(), {"app.kubernetes.io/managed-by!=isogate", "", 500}, budget);
@@ -196,7 +196,7 @@ std::string Requirements::look_in_full(Services& services, const Parts& any, con
   std::string text = "Kubernetes " + version_of(services, budget);
   std::string why = why_not_allowed(services, budget);
   if (why.empty()) why = why_not_admitted(services, any, limits, budget);
-  if (is_quota(why) && was_fine_) {  // what was proven then holds; those that run are served
+  if (is_quota(why) && was_fine_) {  // the earlier proof stays valid; running sandboxes are served
     text += "; " + std::exchange(why, "");
   }
   if (why.empty()) {

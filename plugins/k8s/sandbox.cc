@@ -2,8 +2,8 @@
 
 namespace isogate::k8s {
 
-// Where nobody knows what still runs in the pod, it is removed: at once when the call was cancelled, else
-// after the API server had time to say how it ended.
+// If it is not known what still runs in the pod, it is removed: at once if the call was cancelled, otherwise
+// after the API server had time to report how it ended.
 void Sandbox::with_runner(const sdk::Call& call, const Verb& verb) {
   stranger_ = false;
   const SandboxPod::Running running(*pod_);
@@ -46,7 +46,7 @@ void Sandbox::start(const sdk::Call& call, const Verb& verb) {
   });
 }
 
-// What is no program that runs in the pod keeps nobody from replacing a pod that is not trusted.
+// A call that runs no program in the pod does not prevent the replacement of a distrusted pod.
 void Sandbox::beside_programs(const sdk::Call& call, const Verb& verb) {
   stranger_ = false;
   for (int tries = 0;; ++tries) {

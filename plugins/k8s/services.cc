@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kCoordination = "coordination.k8s.io/v1";
 constexpr const char* kNetworking = "networking.k8s.io/v1";
 
-// One state directory is one gateway. Whoever reads Leases learns no name of a host.
+// One state directory is one gateway. A reader of Leases learns no host's name.
 std::string name_of_holder(const sdk::Host& host) {
   char name[HOST_NAME_MAX + 1] = {};
   ::gethostname(name, sizeof name - 1);

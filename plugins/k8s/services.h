@@ -42,7 +42,7 @@ struct Services {
   void info(const std::string& line) const { host.log(ISOGATE_LOG_INFO, line); }
   void warn_once(const std::string& line);  // a few different ones
 
-  // Of what this backend makes: leases, pods, persistentvolumeclaims, networkpolicies.
+  // Objects that this backend creates: leases, pods, persistentvolumeclaims, networkpolicies.
   [[nodiscard]] Resource leases(const std::string& name = {}) const;
   [[nodiscard]] Resource pod(const std::string& name = {}) const;
   [[nodiscard]] Resource claims(const std::string& name = {}) const;

@@ -16,7 +16,7 @@ namespace isogate::agent {
 namespace {
 
 constexpr uint32_t kMetadataPort = 80;
-constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // v1 has a number for none
+constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // v1 has a number for no limit
 
 bool has(const CgroupHierarchy& hierarchy, const char* controller) {
   const auto& names = hierarchy.controllers;

@@ -24,7 +24,7 @@ union SemaphoreArgument {  // semctl(2): the caller declares it
   seminfo* info;
 };
 
-// The numbers of the kernel's own table, up to the last one in use. Nothing is looked at where there is none.
+// The indexes of the kernel's own table, up to the last one in use. Nothing is examined if none is in use.
 void remove_segments() {
   shm_info info{};
   const int last = ::shmctl(0, SHM_INFO, reinterpret_cast<shmid_ds*>(&info));

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kClosed = "closed";
 
-// One that an earlier installation has made is opened for as long as it takes.
+// One of an earlier installation is opened up meanwhile.
 Result<void> make_closed(int into) {
   const bool made = ::mkdirat(into, kClosed, 0700) == 0;
   if (!made && (errno != EEXIST || ::fchmodat(into, kClosed, 0700, 0) != 0))

@@ -23,13 +23,13 @@ struct Options {
   Mode mode = Mode::idle;
   std::string socket;                       // of dial
   std::string listener = "isogate-runner";  // of serve and attach: an abstract socket
-  std::string server = "1";                 // of attach: the pid that has to be at its other end
+  std::string server = "1";                 // of attach: the pid that must be at its other end
   std::vector<std::string> operands;  // of install, the directory; of names, the files; of reach, the targets
   std::string workspace = "/workspace";
   std::string shell = "/bin/sh";
   std::string toolchain;                                    // goes in front of PATH; may be empty
   std::vector<std::pair<std::string, std::string>> shared;  // prefix, directory: read-only in the file calls
-  std::string user_name;                                    // empty: as /etc/passwd has it
+  std::string user_name;                                    // empty: from /etc/passwd
   uint64_t disk_limit = 0;                                  // bytes of the workspace; 0: no limit
   DiskBound disk_bound = DiskBound::counted;
   std::string scratch;  // of a first process: see leftovers.h; empty: nothing is removed

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kSweepPauseMs = 1, kRefreshMs = 10;
 constexpr size_t kMostWatched = 16;
-constexpr int kMostUnseen = 10;  // looks at /proc, before something else is done
+constexpr int kMostUnseen = 10;  // failed looks at /proc, before another measure is taken
 
 // False: it cannot be read.
 bool for_each_number(const char* directory, const std::function<void(int, const char*)>& visit) {
@@ -56,8 +56,8 @@ bool is_orphan(pid_t pid) {
   return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-// Until one of the first has ended; not for long, since a process that becomes an orphan meanwhile announces
-// itself by no event.
+// Until one of the first has ended; not for long, because no event announces that a process becomes an orphan
+// meanwhile.
 void wait_for_one(const std::vector<pid_t>& killed) {
   std::array<Fd, kMostWatched> processes;
   std::array<pollfd, kMostWatched> slots{};
@@ -114,7 +114,7 @@ void Orphans::while_nothing_runs(const std::function<void()>& work) {
   if (const std::unique_lock alone(runs_, std::try_to_lock); alone) work();
 }
 
-// False: they are not to be had that way.
+// False: they cannot be found that way.
 bool Orphans::kill_unseen() {
   if (::getpid() != 1) return false;
   const std::unique_lock alone(runs_, std::try_to_lock);

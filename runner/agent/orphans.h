@@ -52,7 +52,7 @@ class Orphans {
   std::shared_mutex runs_;
 };
 
-// The children of this process, reapers and orphans alike. nullopt: they cannot be listed.
+// The children of this process, both reapers and orphans. nullopt: they cannot be listed.
 std::optional<std::vector<pid_t>> own_children();
 
 }  // namespace isogate::agent

@@ -21,7 +21,7 @@
 namespace isogate::agent {
 namespace {
 
-// The file that counts the kernel's kills for lack of memory; empty where there is none.
+// The file that counts the kernel's out-of-memory kills; empty if there is none.
 Fd open_memory_events() {
   for (const CgroupHierarchy& hierarchy : detect_cgroups()) {
     const auto& names = hierarchy.controllers;
@@ -37,8 +37,8 @@ constexpr int kReservedDescriptors = 64;
 
 bool is_alias(std::string_view cwd) { return cwd == "/workspace" || cwd.starts_with("/workspace/"); }
 
-// Whether the file system is one of the workspace alone, and no larger than the limit. In a container the
-// files that its runtime adds to /etc lie on the machine's own disk.
+// Whether the file system contains only the workspace, and is no larger than the limit. In a container the
+// files that its runtime adds to /etc are on the machine's own disk.
 bool is_bound(int workspace, const Options& options) {
   if (options.disk_bound == DiskBound::counted) return false;
   constexpr uint64_t kBlock = 4096;  // to which a limit is rounded
@@ -66,7 +66,7 @@ Result<void> Place::open_disk(const Options& options) {
   if (options.disk_limit == 0) return {};
   Fd directory(
       ::openat(AT_FDCWD, options.workspace.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  // Its owner has closed it to itself: only the gateway's own writes are counted then.
+  // Its owner has removed its own access: then only the gateway's own writes are counted.
   if (!directory && errno == EACCES)
     directory =
         Fd(::openat(AT_FDCWD, options.workspace.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

@@ -50,7 +50,7 @@ Reached meaning(int error) {
   return error == ECONNREFUSED ? Reached::refused : Reached::silent;
 }
 
-// Empty: it is decided already.
+// Empty: the result is known already.
 Fd begin(const Target& target, Reached& decided) {
   const Address address = address_of_target(target);
   if (address.size == 0) {

@@ -21,7 +21,7 @@ struct Target {
 Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts, const std::string& routes);
 
 // Tries all at once, within half a second. Silent: nothing came back, or there is no route, or the kernel
-// lacks that address family. Untried: this program could not try it, but another program might.
+// does not have that address family. Untried: this program could not try it, but another program might.
 std::vector<Reached> reach(const std::vector<Target>& targets);
 
 // A line on stdout for each target. Exit code 0: all are silent, 10: one is not, 2: wrong

@@ -25,15 +25,14 @@ constexpr uint64_t kEndKey = uint64_t{1} << 40;
 constexpr uint64_t kChildKey = kEndKey + 1;
 constexpr uint64_t kSocketKey = kEndKey + 2;
 constexpr uint64_t kListenerKey = kEndKey + 3;
-// Milliseconds between two attempts to dial: a socket that exists announces by no event that it is listened
-// at.
+// Milliseconds between two attempts to dial: no event announces that an existing socket is listening.
 constexpr int kShortestPause = 20, kLongestPause = 500;
-// Milliseconds between two sweeps: a process announces by no event that it becomes an orphan.
+// Milliseconds between two sweeps: no event announces that a process becomes an orphan.
 constexpr int kOrphanPause = 20;
 constexpr std::chrono::milliseconds kLastSweepPatience{100};
 // Milliseconds while a reaper may have been stopped: a child without an exit signal reports no stop.
 constexpr int kOverdueSignalPause = 25;
-constexpr int kLookPause = 250;  // milliseconds, for what has a deadline
+constexpr int kLookPause = 250;  // milliseconds, for things with a deadline
 constexpr std::chrono::seconds kLeaveAfter{15};
 constexpr rlim_t kOpenFiles = 65536;
 
@@ -46,8 +45,8 @@ void raise_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// Of this thread, and of all that it starts from now on: other threads, reapers and programs. See
-// runner/enclosure/syscall_filter.h. Nothing of a tenant's runs as yet, and nothing is to run without it.
+// Of this thread, and of everything that it starts from now on: other threads, reapers and programs. See
+// runner/enclosure/syscall_filter.h. No program of a tenant runs yet, and none may run without it.
 Result<void> guard() {
   auto filter = make_guard_filter();
   if (!filter) return filter.error();
@@ -102,7 +101,7 @@ int Service::run() {
 
 void Service::sweep() { orphans_left_ = !place_.orphans().sweep(kLastSweepPatience); }
 
-// Waits once, and acts on what has happened.
+// Waits once, and handles what has happened.
 void Service::attend(Session* session, int patience_ms) {
   if (orphans_left_) patience_ms = sooner(patience_ms, kOrphanPause);
   const auto& ready = poller_.wait(patience_ms);

@@ -36,7 +36,7 @@ Result<void> only_controlled(const Limits& limits, const char* of_what) {
 
 }  // namespace
 
-// Of the controller; the kind of limit has its name.
+// Of the controller; the kind of limit has the same name.
 const char* Cgroups::name_of(int kind) { return kLimitKinds[limit_row(kControlled[kind])].word; }
 
 uint64_t Cgroups::asked(const Limits& limits, int kind) { return limits.get(kControlled[kind]); }
@@ -81,7 +81,7 @@ std::unique_ptr<Cgroups> Cgroups::make(const std::string& group, bool want_leaf)
   return cgroups;
 }
 
-// Proven by doing it. A controller is only ever in one hierarchy.
+// Proven by trying it. A controller is only ever in one hierarchy.
 void Cgroups::find_controller(int kind, size_t index) {
   constexpr uint64_t kTrial[kKinds] = {64u << 20, 500, 64};
   Controller& controller = controllers_[kind];
@@ -135,7 +135,7 @@ std::string Cgroups::missing() const {
 void Cgroups::refuse_leaf(const std::string& why) {
   if (leaf_base_ >= 0) leaf_why_ = why;
   leaf_base_ = -1;
-  // What is limited by v2 lives in a leaf too.
+  // A run that v2 limits also has a leaf.
   for (auto& controller : controllers_) {
     if (controller.base >= 0 && bases_[static_cast<size_t>(controller.base)]->version() == 2) {
       controller = {-1, why};
@@ -283,7 +283,7 @@ void Cgroups::note_quota(CgroupSlot& slot, const Limits& limits) const {
 }
 
 Result<CgroupSlot> Cgroups::acquire(const Limits& wanted, bool want_leaf) {
-  // v1 makes no group of more processor time than the one above it has, which binds all the same.
+  // v1 creates no group with more processor time than its parent, whose limit applies anyway.
   Limits limits = wanted;
   if (asked(shared_, kCpu) != 0 && asked(limits, kCpu) > asked(shared_, kCpu))
     limits.set(kControlled[kCpu], asked(shared_, kCpu));
@@ -336,8 +336,8 @@ void Cgroups::remove(const CgroupBase& base, std::string name) {
   if (!other->remove_group(old_name)) undead_.emplace_back(other, std::move(old_name));
 }
 
-// In a process of its own, which moves alone, and before a group has limits or groups with controllers below
-// it: on cgroup v2 nothing may join one that has.
+// In a separate process, which moves only itself, and before the group has limits or child groups with
+// controllers: on cgroup v2 nothing may join such a group.
 Result<Fd> Cgroups::make_namespace(const Limits& limits) const {
   std::set<const CgroupBase*> groups;
   for (int kind = 0; kind < kKinds; ++kind)
@@ -387,7 +387,7 @@ Result<void> Cgroups::limit_all(int kind, uint64_t value) {
   if (auto done = set(kind, base.fd(), base.version(), value); !done) return done;
   if (base.version() == 2) {
     if (auto enabled = base.enable(name_of(kind)); !enabled) return enabled;
-    // One run dies of it, not all of them: the leaves are what dies whole.
+    // Only one run dies of it, not all of them: a leaf dies as a whole.
     if (kind == kMemory) {
       if (auto one = write_small_file(base.fd(), "memory.oom.group", "0"); !one) return one;
     }
@@ -408,7 +408,7 @@ Limits Cgroups::in_force() const {
   return found;
 }
 
-// What a run does not have a group of its own in, it shares.
+// A run shares the groups of controllers for which it has no group of its own.
 Result<void> Cgroups::join_shared(CgroupSlot& slot) {
   if (slot.leaf && asked(shared_, kMemory) != 0 && controllers_[kMemory].base == v2_base_ &&
       !slot.oom_events) {
@@ -437,7 +437,7 @@ Result<void> Cgroups::join_shared(CgroupSlot& slot) {
   return {};
 }
 
-// A group of its own within the shared one, used again, so that its counter tells whose memory ran out.
+// A separate group within the shared one, used again, so that its counter shows whose memory ran out.
 Result<void> Cgroups::join_shared_memory(CgroupSlot& slot, size_t base) {
   CgroupLimit limit;
   {

@@ -1,4 +1,4 @@
-// The cgroups of one Runner: pooled cgroup2 leaves that a tree is killed by, and fresh groups per run for
+// The cgroups of one Runner: pooled cgroup2 leaves, by which a tree is killed, and fresh groups per run for
 // the limits it asks for.
 //
 // A leaf keeps its descriptors open and is reused until it is killed: on some kernels the children of

@@ -31,8 +31,8 @@ std::vector<std::string> subdirectories(int directory_fd) {
   return names;
 }
 
-// rmdir of a group can be refused for a moment after its last process has died, and no event ends that
-// moment.
+// For a moment after its last process has died, rmdir of a group may be refused, and no event announces the
+// end of that moment.
 bool remove_directory(int parent_fd, const std::string& name) {
   for (int attempt = 0; attempt < 40; ++attempt) {
     if (::unlinkat(parent_fd, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
@@ -42,8 +42,7 @@ bool remove_directory(int parent_fd, const std::string& name) {
   return false;
 }
 
-// v1 has no cgroup.kill. What is in such a group is ours: nobody but root and this process puts anything
-// there.
+// v1 has no cgroup.kill. Everything in such a group is ours: only root and this process put anything there.
 void kill_group(int directory_fd, const std::string& name) {
   const Fd group(::openat(directory_fd, name.c_str(), kDirectory));
   if (!group || write_small_file(group.get(), "cgroup.kill", "1").ok()) return;
@@ -92,8 +91,8 @@ bool delegated(const std::string& directory) {
   return false;
 }
 
-// With systemd's DelegateSubgroup= this process sits below the cgroup that was delegated to it, and only
-// there, beside its own, may groups with controllers be made.
+// With systemd's DelegateSubgroup= this process is below the cgroup that was delegated to it. Groups with
+// controllers may be created only there, next to its own.
 std::string parent_directory(const CgroupHierarchy& hierarchy) {
   const size_t slash = hierarchy.directory.rfind('/');
   if (hierarchy.version == 2 && !hierarchy.at_mount_root && slash != std::string::npos) {

@@ -50,7 +50,7 @@ std::optional<Mount> parse_mount(std::string_view line) {
   return Mount{unescape(fields[3]), unescape(fields[4]), type == "cgroup2", split(dash[3], ',')};
 }
 
-// Our path seen through a mount whose root may itself be below the hierarchy's.
+// Our path in a mount whose root may itself be below the hierarchy's.
 std::optional<std::string> below_root(const std::string& path, const std::string& root) {
   if (root.find("/..") != std::string::npos || path.find("/..") != std::string::npos) return std::nullopt;
   if (root == "/") return path == "/" ? "" : path;

@@ -45,7 +45,7 @@ bool exists(int group_fd, const char* name) {
   return ::fstatat(group_fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-// Swap that no group counts would let a program grow past its limit.
+// Swap that no group counts would let a program exceed its limit.
 Result<void> check_no_swap() {
   const std::string swaps = read_small_file(AT_FDCWD, "/proc/swaps");
   if (std::count(swaps.begin(), swaps.end(), '\n') == 1) return {};

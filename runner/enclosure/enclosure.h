@@ -50,7 +50,7 @@ struct EnclosureOptions {
   Fd landlock;                         // a ruleset; empty: none
   Fd null;                          // its own /dev/null, for streams that are not given; empty: this host's
   Limits limits;                    // of all that runs in it together
-  bool limits_best_effort = false;  // what cannot be enforced is left out
+  bool limits_best_effort = false;  // a limit that cannot be enforced is left out
 };
 
 // How many inits of one enclosure exist, including zombies, and how many are being made or given a
@@ -89,7 +89,7 @@ struct InitProcess {
   int pid = -1;
   Fd pidfd, socket;
   std::shared_ptr<InitTally> tally;
-  // What its run lived in, of the groups of `place`; they get it back when the init is reaped. Null: nothing.
+  // The groups of `place` that its run used; they are returned when the init is reaped. Null: none.
   std::shared_ptr<Enclosure> place;
   CgroupSlot slot;
   bool departs = false;  // counted in place->departures()

@@ -1,8 +1,7 @@
 // Raw code: see raw_syscall.h. From a child that shares the host's memory to the init of an enclosure.
 //
-// The order is the point: namespaces and mounts while there is privilege, Landlock while its descriptor is
-// there; then limits, identity and capabilities; the filter last, when nothing but the exec is left to be
-// done.
+// The order matters: namespaces and mounts while there is privilege, Landlock while its descriptor is open;
+// then limits, identity and capabilities; the filter last, when only the exec is left to do.
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/filter.h>
@@ -20,7 +19,7 @@ namespace {
 
 constexpr unsigned long kNothing = MS_NOSUID | MS_NODEV | MS_NOEXEC;
 
-// The kernel then takes a tenant's program before anything of the host when memory runs out.
+// When memory runs out, the kernel then kills a tenant's program before a process of the host.
 void be_the_first_victim() {
   const long file = raw::call(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC, 0);
   if (file < 0) return;
@@ -58,12 +57,12 @@ void limit(const SpawnPlan& plan, const EnclosurePlan& place) {
     const rlimit64 values = {each.soft, each.hard};
     check(plan, raw::call(SYS_prlimit64, 0, each.resource, &values, 0));
   }
-  // A keyring of its own: nothing of the host's session is possessed. ENOSYS: there are no keys at all.
+  // Its own keyring: it possesses nothing of the host's session. ENOSYS: there are no keys at all.
   const long joined = raw::call(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, 0, 0, 0, 0);
   if (joined != -ENOSYS) check(plan, joined);
 }
 
-// Mounting is over once this is in force.
+// No mount is possible once this is in force.
 void confine(const SpawnPlan& plan, const EnclosurePlan& place) {
   plan.report->stage = kStageFilter;
   if (place.landlock_fd >= 0) check(plan, raw::call(SYS_landlock_restrict_self, place.landlock_fd, 0));
@@ -89,7 +88,7 @@ long raw_clone_in_user_namespace(const CloneRequest& request, int user_fd, void*
   child.flags |= CLONE_PARENT;
   Bridge bridge = {&child, user_fd, -ECHILD};
   CloneRequest first = {};
-  first.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES;  // the pidfd comes to this process
+  first.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES;  // so that this process gets the pidfd
   first.leaf_fd = -1;
   first.stack = stack;
   first.stack_size = stack_size;

@@ -9,7 +9,7 @@
 namespace isogate {
 namespace {
 
-// Waits until the init takes more. ISOGATE_CANCELLED when that fires first.
+// Waits until the init reads more. ISOGATE_CANCELLED when that fires first.
 Result<void> wait_writable(int socket, int cancel_fd) {
   pollfd slots[2] = {{socket, POLLOUT, 0}, {cancel_fd, POLLIN, 0}};
   while (::poll(slots, 2, -1) < 0 && errno == EINTR) {

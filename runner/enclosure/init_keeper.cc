@@ -87,7 +87,8 @@ void InitKeeper::prepare(const std::weak_ptr<Enclosure>& place) {
   const auto enclosure = place.lock();
   if (enclosure == nullptr || !enclosure->begin_making()) return;
   auto init = make_(*enclosure);
-  if (init) enclosure->put_ready(std::move(*init));  // else the next run meets the same, and says so
+  if (init)
+    enclosure->put_ready(std::move(*init));  // otherwise the next run fails in the same way, and reports it
   enclosure->end_making();
   const auto same = [&](const auto& other) { return other.lock() == enclosure; };
   if (std::none_of(watched_.begin(), watched_.end(), same)) watched_.push_back(place);
@@ -108,7 +109,7 @@ void InitKeeper::throw_away_idle() {
       late_.push_back(std::move(init));
     return enclosure->wants_ready();
   });
-  reap_dead(std::exchange(late_, {}), 0);  // nobody waits for the others behind them
+  reap_dead(std::exchange(late_, {}), 0);  // the others are not waited for behind them
 }
 
 void InitKeeper::work() {
@@ -129,7 +130,7 @@ void InitKeeper::work() {
     std::deque<InitProcess> dead = std::exchange(dead_, {});
     const bool ending = ending_;
     lock.unlock();
-    if (!ending) prepare(place);  // first: somebody may be waiting for it, and nobody for these
+    if (!ending) prepare(place);  // first: a run may be waiting for it, and none for these
     reap_dead(std::move(dead), kKeeperPatienceMs);
     if (Clock::now() >= next_look) {
       throw_away_idle();

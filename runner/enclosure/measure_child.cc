@@ -47,7 +47,7 @@ uint64_t count_processes() {
 void raw_take_portrait(void* argument) {
   SelfPortrait& portrait = *static_cast<SelfPortrait*>(argument);
   raw::call(SYS_close_range, 3, ~0U,
-            0);  // the host's many, so that some are left below the child's own limit
+            0);  // closes the host's many, so that some are free below the child's own limit
   portrait.status_size = read_status(portrait.status, sizeof portrait.status);
   bool complete = portrait.status_size > 0;
   for (int i = 0; i < 7; ++i) {

@@ -19,7 +19,7 @@ constexpr uint32_t kMetadataPort = 80;
 
 enum class Party { kGateway, kMetadata };
 
-// No address of a family that this kernel does not have is anybody's.
+// Nothing has an address of a family that this kernel does not have.
 bool kernel_has_ipv6() {
   const Fd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   return socket || errno != EAFNOSUPPORT;
@@ -46,7 +46,7 @@ class Addresses {
     parties_.push_back(party);
     bytes_ += one;
   }
-  // One listener of the gateway: where it says, and on the loopback, where a wildcard listens, too.
+  // One listener of the gateway: at its address, and on the loopback, where a wildcard also listens.
   void add_listener(const std::string& address, uint32_t port) {
     for (const char* loopback : {"127.0.0.1", "::1"}) add(Party::kGateway, loopback, port);
     add(Party::kGateway, address, port);

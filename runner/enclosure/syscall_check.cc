@@ -24,7 +24,7 @@ struct Probe {
 
 constexpr long kTypeIntoTerminalCall = 0x5412, kNoRandomAddresses = 0x0040000;
 
-// What the table refuses by its arguments.
+// Calls that the table refuses by their arguments.
 constexpr Probe kProbes[] = {
     {"socket(AF_VSOCK)", SYS_socket, 40, SOCK_STREAM, 0},
     {"socket(AF_ALG)", SYS_socket, 38, SOCK_SEQPACKET, 0},
@@ -46,7 +46,7 @@ bool refused(long number, long a, long b, long c) {
 
 #if defined(__x86_64__)
 
-// Of another architecture's numbers: a filter may kill who uses them.
+// With numbers of another architecture: a filter may kill the caller.
 template <typename Call>
 bool dies_or_fails(Call call) {
   const pid_t child = ::fork();

@@ -38,7 +38,7 @@ sock_filter low(int argument) {
 }
 sock_filter answer(uint32_t verdict) { return BPF_STMT(BPF_RET | BPF_K, verdict); }
 sock_filter mask(uint32_t bits) { return BPF_STMT(BPF_ALU | BPF_AND | BPF_K, bits); }
-// Goes on by that many instructions, whether it holds or not.
+// Jumps by that many instructions, whether it matches or not.
 sock_filter equal(uint32_t value, uint8_t yes, uint8_t no) {
   return BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, yes, no);
 }
@@ -46,7 +46,7 @@ sock_filter any_bit(uint32_t bits, uint8_t yes, uint8_t no) {
   return BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, yes, no);
 }
 
-// Where the reaper may be. In its own pid namespace a program meets one alone, pid 1.
+// The pid of the reaper. In its own pid namespace a program has only one, pid 1.
 enum class Reaper { kFirst, kAnyOther };
 
 // Whether the loaded pid may be the reaper's.

@@ -37,7 +37,7 @@ void go(void* argument) {
   for (;;) raw::call(SYS_exit_group, 0);
 }
 
-// Done by a copy of this process: one that is not dumpable cannot write its own maps.
+// A copy of this process does it: a process that is not dumpable cannot write its own maps.
 struct Founding {
   std::string uid_map, gid_map;
   struct Report {  // in a page that stays shared
@@ -75,7 +75,7 @@ class Stack {
                        -1, 0)) {
     if (memory_ == MAP_FAILED || ::mprotect(start(), kStack, PROT_READ | PROT_WRITE) != 0) error_ = errno;
   }
-  // Its last frames never return: a sanitizer would take them for those of whoever is next at this address.
+  // Its last frames never return: a sanitizer would attribute them to the next code at this address.
   ~Stack() {
     if (memory_ == MAP_FAILED) return;
     ASAN_UNPOISON_MEMORY_REGION(start(), kStack);

@@ -3,7 +3,7 @@
 //
 // The calling thread is suspended until the code returns and lends it its thread-local storage: locks,
 // allocation and exceptions work as they would on that thread. Namespaces, working directory, root directory
-// and identity are the child's own and go with it; what it opens stays. It must not change signals, end the
+// and identity belong to the child and end with it; what it opens stays. It must not change signals, end the
 // process or start threads.
 #pragma once
 

@@ -36,7 +36,7 @@ bool is_ready(int fd) {
   return fd >= 0 && ::poll(&slot, 1, 0) > 0;
 }
 
-// A program may open its own streams by name, as /dev/stderr: pipes are its user's then.
+// A program may open its own streams by name, such as /dev/stderr: so pipes must belong to its user.
 void give_pipes(const Command& command) {
   if (!command.identity.change || command.pty) return;
   for (const int fd : {command.stdin_fd, command.stdout_fd, command.stderr_fd}) {
@@ -47,11 +47,11 @@ void give_pipes(const Command& command) {
   }
 }
 
-// What SampledTree looks at.
+// The limits that SampledTree samples.
 constexpr uint64_t kSampler =
     ISOGATE_CAP_LIMIT_MEMORY_SAMPLED | ISOGATE_CAP_LIMIT_CPU_SAMPLED | ISOGATE_CAP_LIMIT_PIDS_SAMPLED;
 
-// What the sampler says of the run that has ended.
+// What the sampler reports about the ended run.
 Result<Ending> limited(Result<Ending> ending, Exceeded exceeded) {
   if (!ending) return ending;
   if (exceeded == Exceeded::unseen)
@@ -162,7 +162,7 @@ Limits CommandRunner::sampled_of(const Command& command) const {
     if ((kSampler & kind.sampled) == 0) can_be.set(kind.id, 0);
     if ((by_kernel & kind.exec) == 0) sampled.set(kind.id, can_be.get(kind.id));
   }
-  // What is sampled needs a reaper, which a leaf does not have.
+  // A sampled run needs a reaper, which a leaf does not have.
   const bool all = !sampled.empty() && cgroups_ != nullptr && cgroups_->in_leaf(command.limits);
   return all ? can_be : sampled;
 }
@@ -263,7 +263,7 @@ void CommandRunner::reap_dying() {
 
 namespace {
 
-// tree.cc names processes by what /proc says.
+// tree.cc identifies processes by /proc.
 bool proc_is_ours() {
   std::array<char, 16> link{};
   const ssize_t size = ::readlink("/proc/self", link.data(), link.size() - 1);
@@ -331,7 +331,7 @@ void CommandRunner::open_descriptors() {
   host_pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!host_pidfd_) broken_ = os_error("cannot run programs: pidfd_open (Linux 5.3) failed", errno);
   rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {  // a host's own limits are no program's
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {  // a host's own limits do not apply to programs
     hard_files_ = std::min<uint64_t>(files.rlim_max, kProgramFiles);
     soft_files_ = std::min<uint64_t>(hard_files_, kProgramSoftFiles);
   }
@@ -356,7 +356,7 @@ void CommandRunner::make_cgroups() {
   if (const std::string missing = cgroups_->missing(); !missing.empty()) lack(missing);
 }
 
-// Proven by doing it: a child born in a leaf, which ends by itself. A cgroup that has once been killed kills
+// Proven by trying it: a child born in a leaf, which ends by itself. A cgroup that has once been killed kills
 // its children at birth on some kernels, and so do leaves below such a one.
 std::string CommandRunner::try_leaf() {
   auto leaf = cgroups_->make_leaf();
@@ -453,7 +453,7 @@ Error sandbox_is_full(const Enclosure& place) {
   return {ISOGATE_RESOURCE_EXHAUSTED, EAGAIN, std::move(text)};
 }
 
-// Where it failed, in words: a working directory is the caller's to mend. Otherwise as any other run's.
+// Where it failed, in words: the caller can correct a working directory. Otherwise as for any other run.
 Result<Ending> enclosed_ending(const Enclosure& place, const Command& command, const RunLoop& loop,
                                const CgroupSlot& slot) {
   const SpawnReport report = {loop.result.init_lost ? kStageExec : loop.init_report.stage,
@@ -530,7 +530,7 @@ Result<void> CommandRunner::release(const Site& site) {
                    " of its process trees were killed and are held back by the kernel (a stuck disk?)"};
 }
 
-// A program holds no descriptor of a device of this host.
+// A program has no descriptor of a device of this host.
 int CommandRunner::null_of(const Enclosure& place) const {
   return place.null_fd() < 0 ? null_device_.get() : place.null_fd();
 }
@@ -585,7 +585,7 @@ Result<void> prove(const Enclosure& place, const InitProcess& init, const Identi
 
 }  // namespace
 
-// One made ahead, unless it has to be another user's or `fresh`. It has proven itself.
+// One made in advance, unless it must have another user or be `fresh`. It has proven itself.
 Result<InitProcess> CommandRunner::take_init(Enclosure& place, const Identity& identity, bool fresh,
                                              int cancel_fd) {
   const auto prove_or_bury = [&](InitProcess& init) {
@@ -607,7 +607,7 @@ Result<InitProcess> CommandRunner::take_init(Enclosure& place, const Identity& i
   return made;
 }
 
-// An init that has its order. One that was killed while it waited is replaced: nothing has run in it.
+// An init that has its order. One that was killed while it waited is replaced: nothing ran in it.
 Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command& command,
                                                  const std::string& order,
                                                  const std::vector<int>& descriptors) {

@@ -3,16 +3,16 @@
 // A Runner is made once per backend. run() blocks its thread until the program has ended and every
 // process it started, however it detached itself, is dead. Any number of threads may call it.
 //
-// How the tree dies: in a cgroup2 leaf of its own with cgroup.kill where one can be made (the leaf is
+// How the tree is killed: by cgroup.kill in its own cgroup2 leaf where one can be created (the leaf is
 // reused, and replaced after each kill); otherwise by a reaper, a child that shares this address
 // space, is the subreaper of the tree and stops it before killing it. Either way the tree also dies
-// within 250 ms of this process, when that is SIGKILLed.
+// within 250 ms of this process, if that is killed with SIGKILL.
 //
 // Rules for the calling process. SIGCHLD stays at its default, and the process waits for no child that it
 // did not start: run() is ISOGATE_LOST when other code took an exit status. Once a Runner is made, the
 // process ignores no further signal except SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2 and those of terminals. No
-// thread has a capability in its bounding set that the first one lacks. run() may suspend its thread with
-// all signals blocked: another thread must take them.
+// thread has a capability in its bounding set that the first one does not have. run() may suspend its thread
+// with all signals blocked: another thread must take them.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,7 @@ struct Ending {
   bool killed = false;                // cancel_fd fired
   bool oom_killed = false;            // from the kernel's counters, or its memory was sampled
   bool pids_exceeded = false;         // killed: more processes were sampled than it may have
-  std::optional<uint32_t> isolation;  // ISOGATE_ISOLATION_*, as this very run has shown it
+  std::optional<uint32_t> isolation;  // ISOGATE_ISOLATION_*, as this run itself has proven it
   bool left_behind = false;  // SIGKILL was sent, but the kernel kept a process for 10 s (a stuck disk)
   int os_errno = 0;
   int exit_code = 0, term_signal = 0;
@@ -95,7 +95,7 @@ struct RunnerOptions {
   // Of programs, so that they yield to their reaper and to this process: among 400 that spin, a thread of the
   // same niceness runs three quarters of a second late (Linux 6.18), and takes 3 s for 8 ms of work. Best
   // effort: a process with a lower priority keeps it. 19 where programs share a processor limit with this
-  // process alone, as in a container.
+  // process only, as in a container.
   int nice = 5;
   std::string group = "isogate";  // <group>.<pid>.<n> is made below this process's own cgroup
   // One line when a run had no leaf, or its cleanup failed. Any thread.

@@ -23,8 +23,8 @@ void tell_stderr(const Command& command, int os_errno) {
   [[maybe_unused]] const ssize_t written = ::write(fd, line.data(), line.size());
 }
 
-// ru_maxrss starts at the peak of the address space that was exec'd from, which is this one; an init is
-// small.
+// ru_maxrss starts at the peak of the address space from which the program was exec'd, which is this process;
+// an init is small.
 uint64_t known_peak(uint64_t max_rss_kib) {
   rusage own{};
   if (::getrusage(RUSAGE_SELF, &own) != 0) return 0;

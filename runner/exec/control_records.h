@@ -11,7 +11,7 @@ namespace isogate {
 
 struct ControlRecords {
   alignas(isogate_control) char bytes[sizeof(isogate_control) * 16];
-  uint32_t length = 0;  // below that of one record between two reads
+  uint32_t length = 0;  // between two reads, less than that of one record
 };
 
 // Where the next bytes are read to: never full.

@@ -11,7 +11,7 @@ namespace isogate {
 namespace {
 
 constexpr std::chrono::milliseconds kSampleInterval{10};
-constexpr int kOthers = 4;  // of its own time it takes a fifth at the most
+constexpr int kOthers = 4;  // it uses at most a fifth of the time
 
 }  // namespace
 

@@ -38,7 +38,7 @@ std::string text_of(pid_t pid, const char* name) {
 }  // namespace
 
 std::optional<ProcessUsage> parse_process_stat(std::string_view text) {
-  const size_t name_end = text.rfind(')');  // the name may hold anything, and is the only field that may
+  const size_t name_end = text.rfind(')');  // the name may contain anything, and is the only field that may
   if (name_end == std::string_view::npos) return std::nullopt;
   text.remove_prefix(name_end + 1);
   std::array<std::string_view, kFields> fields;

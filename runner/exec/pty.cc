@@ -14,7 +14,7 @@ Result<Pty> open_pty(const Identity& identity, uint16_t rows, uint16_t columns) 
   if (!pty.master) return os_error("cannot open a terminal (`/dev/ptmx`)", errno);
   const int locked = 0;
   if (::ioctl(pty.master.get(), TIOCSPTLCK, &locked) != 0) return os_error("cannot unlock a terminal", errno);
-  // By the master, not by name: /dev/pts may be another mount than the master's.
+  // Through the master, not by name: /dev/pts may be another mount than the master's.
   pty.slave = Fd(::ioctl(pty.master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!pty.slave) return os_error("cannot open the other side of a terminal", errno);
   if (identity.change && ::fchown(pty.slave.get(), identity.uid, identity.gid) != 0) {

@@ -28,7 +28,7 @@ struct PtyPump {
   PtyBuffer input{}, output{};
 };
 
-// Three slots: master, input, output. raw_pump_wait fills them, raw_pump acts on what poll answered.
+// Three slots: master, input, output. raw_pump_wait fills them, raw_pump acts on the result of poll.
 void raw_pump_wait(const PtyPump& pump, bool take_input, pollfd slots[3]);
 void raw_pump(PtyPump& pump, const pollfd slots[3]);
 bool raw_pump_empty(const PtyPump& pump);  // nothing is waiting to be written to output_fd

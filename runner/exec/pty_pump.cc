@@ -30,7 +30,7 @@ bool fill(PtyBuffer& buffer, int fd) {
   return true;
 }
 
-// False: nobody reads any more.
+// False: nothing reads any more.
 bool flush(PtyBuffer& buffer, int fd) {
   const long size = raw::call(SYS_write, fd, buffer.bytes + buffer.begin, buffer.end - buffer.begin);
   if (try_again(size)) return true;
@@ -39,7 +39,7 @@ bool flush(PtyBuffer& buffer, int fd) {
   return true;
 }
 
-// As a typist would: the end-of-file character, twice when a line is begun. Not in raw mode.
+// As a typist would: the end-of-file character, twice within a line. Not in raw mode.
 void type_end_of_input(PtyPump& pump) {
   pump.end_due = false;
   termios modes = {};

@@ -21,7 +21,7 @@ constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kOomInterval = 25 * kMillisecond;    // cgroup v1 has no event for a kill
 constexpr uint64_t kDrainPatience = 50 * kMillisecond;  // for further bytes of the terminal
 constexpr uint64_t kPromptDeath = 75 * kMillisecond, kHurryInterval = 25 * kMillisecond;
-constexpr uint64_t kBlindPatience = 100 * kMillisecond;  // whoever adopts what is left then looks for it
+constexpr uint64_t kBlindPatience = 100 * kMillisecond;  // then the process that adopts the rest looks for it
 constexpr uint64_t kForever = ~uint64_t{0};
 
 enum Slot { kEnd, kCancel, kControl, kHost, kPump, kSlots = kPump + 3 };
@@ -104,8 +104,8 @@ bool reap_the_dying(RunLoop& loop) {
   }
 }
 
-// What is killed needs processor time to die: a limit on that, of the run or of its sandbox, is lifted once
-// it takes longer than it should. The caller of the loop puts it in force again.
+// A killed process needs processor time to die: a limit on that, of the run or of its sandbox, is lifted if
+// that takes longer than it should. The caller of the loop puts it in force again.
 void hurry(RunLoop& loop) {
   if (loop.kill_began_ns == 0 || raw::now_ns() < loop.kill_began_ns + kPromptDeath) return;
   const bool v1 = loop.quota.version == 1;
@@ -126,7 +126,7 @@ void begin_kill(RunLoop& loop) {
   if (loop.kill_began_ns == 0) loop.kill_began_ns = raw::now_ns();
 }
 
-// In a reaper: when this returns, nothing is left but what the kernel itself holds back.
+// In a reaper: when this returns, nothing is left except what the kernel itself delays.
 void end_tree(RunLoop& loop) {
   begin_kill(loop);
   const uint64_t until = loop.kill_began_ns + kKillPatienceNs;
@@ -175,7 +175,7 @@ void kill_init(RunLoop& loop) {
 }
 
 // With an init. One that reports to be alone has left nothing to wait for; otherwise the end of the init ends
-// all that its pid namespace held.
+// everything in its pid namespace.
 void end_init(RunLoop& loop) {
   if (!loop.result.init_lost && loop.init_report.alone == 1) return;
   kill_init(loop);
@@ -274,7 +274,7 @@ void watch_program(RunLoop& loop) {
   }
 }
 
-// What the tree has written to its terminal is delivered, to a slow reader too, unless cancelled.
+// The tree's terminal output is delivered, also to a slow reader, unless cancelled.
 void drain(RunLoop& loop) {
   PtyPump& pump = *loop.pump;
   raw::call(SYS_close, pump.slave);
@@ -303,7 +303,7 @@ void drain(RunLoop& loop) {
   }
 }
 
-// A program that was killed while its cancellation had fired died of it, whoever was quicker.
+// A program that was killed while its cancellation had fired died of it, whichever came first.
 void attribute(RunLoop& loop) {
   if (loop.cancelled || loop.start.cancel_fd < 0 || (loop.result.status & 0x7f) != SIGKILL) return;
   pollfd slot;

@@ -44,7 +44,7 @@ struct RunLoopResult {
   bool from_init = false;    // the figures are of an init's report
   bool init_lost = false;    // the init ended without a report
   bool init_reaped = false;  // it was waited for
-  bool finished = false;     // the loop came to its end; false: the reaper was killed
+  bool finished = false;     // the loop has ended; false: the reaper was killed
   uint64_t start_ns = 0, end_ns = 0, cpu_ns = 0, max_rss_kib = 0;
 };
 

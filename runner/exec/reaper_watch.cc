@@ -53,7 +53,7 @@ void close_others(const WatchPlan& plan) {
   }
 }
 
-// Unmaps every writable mapping but the one `inside` lies in.
+// Unmaps every writable mapping except the one that contains `inside`.
 void drop_memory(const void* inside) {
   const long maps = raw::call(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
   if (maps < 0) return;
@@ -154,8 +154,8 @@ void clean_up(const WatchPlan& plan) {
   for (;;) raw::call(SYS_exit_group, 0);
 }
 
-// In between, because a child that shares memory has no rseq area registered, and neither has its own
-// forked child: the kernel would fault on one in memory that is given back.
+// An intermediate process: a child that shares memory has no rseq area registered, and so its own forked
+// child has none. The kernel would fault on one in memory that is unmapped.
 [[noreturn]] void starter_main(void* argument) {
   Start& start = *static_cast<Start*>(argument);
   CloneRequest request = {};

@@ -35,13 +35,13 @@ uint64_t bytes_of_pages(uint64_t pages) {
   return pages * size;
 }
 
-// A process that has changed its parent during the walk is in it twice.
+// A process that has changed its parent during the walk appears twice.
 void keep_first_of_each(std::vector<int>& pids) {
   std::set<int> seen;
   std::erase_if(pids, [&](int pid) { return !seen.insert(pid).second; });
 }
 
-// What is there and cannot be read must not count as nothing: descriptors may have run out.
+// An existing process that cannot be read must not count as nothing: descriptors may have run out.
 bool is_gone(int pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
 
 std::optional<std::vector<int>> descendants(int root, TreeWalk walk, bool stop) {
@@ -96,7 +96,7 @@ std::optional<SampledTree::Usage> SampledTree::usage() {
   return sum;
 }
 
-// Nobody counts twice what processes share, unless it hides its memory.
+// Shared memory counts once, unless a process hides its memory.
 uint64_t SampledTree::memory_of(const Usage& usage) const {
   if (usage.resident <= limits_.get(ISOGATE_LIMIT_MEMORY_BYTES)) return usage.resident;
   uint64_t sum = 0;
@@ -113,7 +113,7 @@ void SampledTree::end(Exceeded why) {
   raw_kill_descendants(*reaper_, walk_);
 }
 
-// Its children first: no parent then finds one that has been stopped.
+// Children first: then no parent notices a stopped child.
 void SampledTree::release() {
   for (auto pid = held_.rbegin(); pid != held_.rend(); ++pid) ::kill(*pid, SIGCONT);
   held_.clear();

@@ -64,7 +64,7 @@ struct SpawnPlan {
   int join_fds[kMaxJoins] = {-1, -1, -1, -1};  // tasks of v1 groups
   bool copy_memory = false;
   bool child_signal = false;  // SIGCHLD to the parent even before exec
-  // What the child must reset, as far as it is known before; all by default. Signal n is bit n - 1.
+  // What the child must reset, as far as that is known in advance; all by default. Signal n is bit n - 1.
   uint64_t ignored_signals = ~uint64_t{0};
   uint64_t bounding = ~uint64_t{0};  // capabilities that may be in its bounding set
   void* stack = nullptr;

@@ -92,7 +92,7 @@ long raw_spawn(const SpawnPlan& plan, int* pidfd, int* pid) {
                          ? raw_clone_in_user_namespace(request, user_fd, plan.bridge_stack, plan.stack_size)
                          : raw_clone(request);
   if (child < 0) {
-    *pidfd = -1;  // the kernel may have left there what it has closed again
+    *pidfd = -1;  // the kernel may have left a closed descriptor's number there
     return child;
   }
   *pid = static_cast<int>(child);

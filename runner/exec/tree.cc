@@ -20,7 +20,7 @@ constexpr int kRounds = 64;
 struct Walk {  // lies in fresh, lazily touched, zeroed memory
   int root;
   bool stops;
-  int listed;      // of this round; a process that changes parents meanwhile stands here twice
+  int listed;      // of this round; a process that changes its parent meanwhile appears twice
   bool found_new;  // in this round
   long blind;      // -errno of what could not be read although it is there
   uint8_t ever[kPids / 8];

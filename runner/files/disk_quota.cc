@@ -41,14 +41,14 @@ constexpr int PRJQUOTA = 2;
 constexpr uint64_t kBlock = 1024;  // of dqb_bhardlimit
 constexpr size_t kDeepest = 64;    // directories open at a time
 constexpr uint64_t kMostCounted = 200'000, kMostOfAny = 1'000'000;
-constexpr size_t kMostLinked = 50'000;  // files of several names that are told apart
-// A count waits so long for others to share it, and no sandbox is counted again for nine times as long as its
-// last count took.
+constexpr size_t kMostLinked = 50'000;  // files with several names that are counted only once
+// A count waits this long for others to share it, and no sandbox is counted again for nine times as long as
+// its last count took.
 constexpr std::chrono::milliseconds kGather{100};
 constexpr int kRest = 9;
 constexpr std::chrono::seconds kLongestRest{60};
-// A write that the count refuses waits for a count that began after it, which comes three times as long after
-// the last as the last took.
+// A write that the count refuses waits for a count that began after it, which starts three times as long
+// after the last one as the last one took.
 constexpr int kRestOfRefused = 3;
 constexpr std::chrono::seconds kLongestWait{5};
 
@@ -56,8 +56,9 @@ long project_call(int directory, int command, uint32_t project, void* data) {
   return ::syscall(SYS_quotactl_fd, directory, QCMD(static_cast<unsigned>(command), PRJQUOTA), project, data);
 }
 
-// Every entry below `top`, depth first, as long as `visit` says so; false: not all of it was seen, since it
-// is too deep, or `visit` said no. Names are single components that are neither symlinks nor other mounts.
+// Visits every entry below `top`, depth first, as long as `visit` returns true. False: not all were visited,
+// because the tree is too deep, or `visit` returned false. Names are single components that are neither
+// symlinks nor other mounts.
 using Visit = std::function<bool(int directory, const std::string& name, const struct stat& info)>;
 
 bool walk(int top, const Visit& visit, size_t depth = 0) {
@@ -125,7 +126,7 @@ class FileSystemQuota final : public DiskQuota {
     struct statvfs info {};
     if (::fstatvfs(directory_.get(), &info) != 0) return os_error("cannot look at a file system", errno);
     if (info.f_blocks == 0) return unsupported("a file system does not say how large it is");
-    DiskUse use;  // without what is reserved for root
+    DiskUse use;  // without the blocks reserved for root
     use.used_bytes = (info.f_blocks - info.f_bfree) * info.f_frsize;
     use.limit_bytes = use.used_bytes + info.f_bavail * info.f_frsize;
     use.used_files = info.f_files - info.f_ffree;
@@ -182,7 +183,7 @@ Result<void> assign_project(int directory, uint32_t project) {
   if (!whole)
     return unsupported("its directories are deeper than " + std::to_string(kDeepest) +
                        ", so that not all of it can be counted");
-  return set_project(directory, project, true);  // last: it says that all is done
+  return set_project(directory, project, true);  // last: it marks the tree as complete
 }
 
 Result<bool> is_unused_project(int directory, uint32_t project) {
@@ -292,12 +293,12 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     return stale_ || Clock::now() >= when_due();
   }
 
-  // When it is counted again behind the calls, at the earliest.
+  // The earliest time of the next count in the background.
   [[nodiscard]] Clock::time_point when_due() const {
     return ended_ + std::min<Clock::duration>(kRest * (ended_ - begun_), kLongestRest);
   }
 
-  // What is counted is of `asked` or later afterwards. Several share one count, and nobody waits with
+  // Afterwards the count is of `asked` or later. Several callers share one count, and none waits with
   // counting_ held.
   void count_since(Clock::time_point asked) {
     for (;;) {
@@ -308,8 +309,9 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
       }
       std::this_thread::sleep_until(when_rested());
       const std::lock_guard one(counting_);
-      if (when_rested() > Clock::now()) continue;  // somebody else counted
-      const bool as_tenant = static_cast<uid_t>(::setfsuid(UINT32_MAX)) != ::geteuid();  // it may not see all
+      if (when_rested() > Clock::now()) continue;  // another caller counted
+      const bool as_tenant =
+          static_cast<uid_t>(::setfsuid(UINT32_MAX)) != ::geteuid();  // it may not see everything
       const FsIdentity as_host({as_tenant, ::geteuid(), ::getegid()});
       if (!as_host.error()) walk_and_keep();
       return;
@@ -325,8 +327,8 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     return static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(to) + change));
   }
 
-  // What is covered is held, and skipped. Where anything was written meanwhile, it may be in the walk or not:
-  // it is added, so that the count is rather too high, and the tree is counted again.
+  // Covered files are reserved, and skipped. If anything was written meanwhile, the walk may have counted it
+  // or not: it is added, so that the count is rather too high, and the tree is counted again.
   void walk_and_keep() {
     const auto begun = Clock::now();
     bool busy = false;
@@ -350,7 +352,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     });
     const std::lock_guard lock(mutex_);
     bytes = plus(bytes, std::max<int64_t>(0, since_));
-    // What was not seen is not gone.
+    // Unvisited entries still exist.
     use_.used_bytes = whole ? bytes : std::max(bytes, use_.used_bytes);
     use_.used_files = whole ? files : std::max(files, use_.used_files);
     use_.exact = whole && linked.size() < kMostLinked;
@@ -379,7 +381,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
   std::set<FileId> covered_;
   int64_t since_ = 0;  // written since the count began
   bool counted_, stale_, asked_ = false;
-  Clock::time_point begun_, ended_;  // of the last count: no sandbox has the counter to itself
+  Clock::time_point begun_, ended_;  // of the last count: no sandbox may monopolize the counter
 };
 
 std::shared_ptr<DiskQuota> DiskCounter::quota(Fd directory, uint64_t limit_bytes, bool empty) {
@@ -393,7 +395,7 @@ bool DiskCounter::count_at(Clock::time_point when, std::weak_ptr<Counted> what) 
     try {
       thread_ = start_thread([this] { work(); });
     } catch (const std::system_error&) {
-      return false;  // what is said stays inexact
+      return false;  // the report stays inexact
     }
   }
   waiting_.emplace(when, std::move(what));

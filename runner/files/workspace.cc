@@ -35,12 +35,12 @@ namespace isogate {
 // What every view (see Workspace::as) of one sandbox shares.
 struct WorkspaceState {
   Fd root, staging, host_root;  // O_PATH; staging is empty where writes are staged beside their target
-  std::string sandboxes_dir;    // empty: somebody else answers for the disk
+  std::string sandboxes_dir;    // empty: the caller is responsible for the disk
   std::string own_path;         // where the sandbox's programs see the root; empty: nowhere
   Identity owner;
   const std::vector<SharedDir>* shared_dirs = nullptr;
   std::shared_ptr<DiskQuota> quota;  // null: none
-  bool in_memory = false;            // on a tmpfs, whose pages the gateway's own cgroup pays for
+  bool in_memory = false;            // on a tmpfs, whose pages count in the gateway's own cgroup
   bool attached = false;
   bool completion_follows = false;  // a body may be at its end before its completion is reported
   std::timed_mutex commit;          // one write at a time between "what is there" and the rename
@@ -93,7 +93,7 @@ class WorkspaceImpl final : public Workspace {
   Result<isogate_entry> read_kernel_file(const Target& target, int file, const struct stat& info,
                                          const isogate_file_request& request, int cancel_fd) const;
 
-  // How full the sandbox's quota was before a write; none: it has none.
+  // How full the sandbox's quota was before a write; none: it has no quota.
   using QuotaBefore = std::optional<DiskUse>;
 
   static Result<Parent> place_of(const Target& target, const isogate_file_request& request);
@@ -107,23 +107,23 @@ class WorkspaceImpl final : public Workspace {
   Result<void> place(StagedFile& staged, const Parent& parent, const Target& target,
                      const isogate_file_request& request, uint32_t mode) const;
 
-  // For what is written to `file`; null: what `hold` covers already.
+  // For the bytes written to `file`; null: `hold` already covers it.
   [[nodiscard]] Room room(int file, DiskHold* hold) const;
-  // Not so is what lies in a shared directory, or with scope sandbox elsewhere.
+  // False in a shared directory, or with scope sandbox elsewhere.
   [[nodiscard]] bool is_counted(const Target& target) const { return target.tree.fd == state_->root.get(); }
   [[nodiscard]] QuotaBefore quota_before() const;
-  // An error of a file system that takes no more, in the words of the quota where that is full.
+  // The error of a full file system; that of the quota, if that is what is full.
   [[nodiscard]] Error told_of_quota(const Error& error, const Target& target,
                                     const QuotaBefore& before) const;
 
-  // Waits for the others' commits (an append copies the whole file), but not longer than its caller does.
+  // Waits for other commits (an append copies the whole file), but no longer than its caller does.
   Result<std::unique_lock<std::timed_mutex>> commit_alone(int cancel_fd) const;
 
   std::shared_ptr<WorkspaceState> state_;
   Identity identity_;
 };
 
-// What is at `leaf` in `parent`, unless it is something a file may not replace: an error then. nullopt:
+// The entry `leaf` in `parent`; an error if a file may not replace it. nullopt:
 // nothing.
 Result<std::optional<struct stat>> replaceable(int parent, const std::string& leaf,
                                                const std::string& attempt);
@@ -137,7 +137,7 @@ namespace {
 constexpr const char* kWorkspace = "workspace";
 constexpr const char* kStaging = "staging";
 constexpr const char* kFiles = "files";    // in staging
-constexpr uint64_t kQuotaSlack = 1 << 20;  // less than that free in a quota, and it is what is full
+constexpr uint64_t kQuotaSlack = 1 << 20;  // a quota with less free than this counts as full
 constexpr std::chrono::seconds kPurgePatience{1};
 
 // An O_PATH directory below `dir`, made with exactly this owner and mode if it is not there.
@@ -153,7 +153,7 @@ Result<Fd> own_directory(int dir, const char* name, const Identity& owner, uint3
   return path;
 }
 
-// Made under another name first, so that a directory called `workspace` always has its owner.
+// Created under another name first, so that a directory `workspace` always has its owner.
 Result<Fd> make_workspace(int sandbox, const Identity& owner) {
   const std::string fresh = std::string(kWorkspace) + ".new";
   auto made = own_directory(sandbox, fresh.c_str(), owner, 0700);
@@ -228,7 +228,7 @@ Result<Fd> sandbox_directory(int sandboxes, const std::string& id, bool attach_o
   return open_sandbox_directory(sandboxes, id);
 }
 
-// Passable for its own agent alone, so that a workspace its agent opens to all is still open to none.
+// Only its own agent may pass, so that a workspace that its agent opens to all is still closed to others.
 Result<void> close_to_others(int sandboxes, const std::string& id, const Identity& identity) {
   if (!identity.change) return {};
   const Fd directory(resolve_child(sandboxes, id.c_str(), O_RDONLY | O_DIRECTORY));
@@ -458,7 +458,7 @@ Result<WorkspaceImpl::Parent> WorkspaceImpl::parent_of(const Target& target, boo
   return Parent{std::move(fd), {}, target.path.parts.back()};
 }
 
-// The type is looked at on an O_PATH descriptor, so that a FIFO or a device is never opened.
+// The type is checked on an O_PATH descriptor, so that a FIFO or a device is never opened.
 Result<Fd> WorkspaceImpl::open_regular(const Target& target) {
   const std::string path = target.path.path();
   const Fd found(resolve(target.tree, path, O_PATH));
@@ -645,7 +645,7 @@ Result<void> WorkspaceImpl::move(const isogate_file_request& request) {
     if (auto writable = check_writable(present, request, identity_, to->attempt); !writable) return writable;
   if (::renameat2(source->fd.get(), from->path.leaf().c_str(), target->fd.get(), to->path.leaf().c_str(),
                   flags) == 0) {
-    if (state_->quota != nullptr) state_->quota->changed();  // what was there is gone
+    if (state_->quota != nullptr) state_->quota->changed();  // the replaced file is gone
     return {};
   }
   if (errno == EXDEV) return unsupported(to->attempt + ": it is on another file system");
@@ -695,8 +695,9 @@ bool has(const isogate_file_request& request, uint32_t flag) { return (request.f
 
 Fd open_to_sync(int path_fd) { return Fd(::openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
 
-// One that its owner may search but not read is opened by this process's own right: the directory itself,
-// whatever became of its name. Who has no more right than the tenant syncs the whole file system.
+// A directory that its owner may search but not read is opened with this process's own rights: the directory
+// itself, whatever its name is now. A process without more rights than the tenant syncs the whole file
+// system.
 int sync_directory(int path_fd, const Identity& tenant, int file) {
   Fd dir = open_to_sync(path_fd);
   if (!dir && tenant.change) {
@@ -734,7 +735,7 @@ Result<void> check_writable(const struct stat& file, const isogate_file_request&
                    " does not let the sandbox's user write it; `replace=true` replaces it all the same"};
 }
 
-// Where a write goes: behind the symlinks in its last place. What these lead to has its directory already.
+// Where a write goes: behind the symlinks in its last component. Their target already has its directory.
 Result<WorkspaceImpl::Parent> WorkspaceImpl::place_of(const Target& target,
                                                       const isogate_file_request& request) {
   const size_t depth = target.path.parts.size();
@@ -747,7 +748,7 @@ Result<WorkspaceImpl::Parent> WorkspaceImpl::place_of(const Target& target,
   return Parent{std::move(leaf.parent), {}, std::move(leaf.name)};
 }
 
-// Looks whether the write can succeed, before any byte of the body is taken, and makes the staged file.
+// Checks whether the write can succeed, before any byte of the body is read, and creates the staged file.
 Result<StagedFile> WorkspaceImpl::stage(const Target& target, const isogate_file_request& request,
                                         Leaf& where) const {
   const FsIdentity as_tenant(identity_);
@@ -776,7 +777,7 @@ Result<StagedFile> WorkspaceImpl::stage(const Target& target, const isogate_file
   return staged;
 }
 
-// With scope sandbox it may be another disk; what counts is what the sandboxes share.
+// With scope sandbox it may be another disk; the disk that the sandboxes share counts.
 Room WorkspaceImpl::room(int file, DiskHold* hold) const {
   return [this, file, hold]() -> Result<void> {
     const off_t written = hold != nullptr ? ::lseek(file, 0, SEEK_CUR) : -1;
@@ -802,7 +803,7 @@ Error WorkspaceImpl::told_of_quota(const Error& error, const Target& target,
                               (now->limit_files != 0 && now->used_files >= now->limit_files));
     if (!full) return error;  // of another file system
   }
-  // The kernel counts what is staged; the count does not, and may be newer than before.
+  // The kernel counts staged files; the count does not, and may be newer than before.
   const DiskUse& use = now && !now->enforced ? *now : *before;
   return {ISOGATE_RESOURCE_EXHAUSTED, EDQUOT,
           target.attempt + ": it does not fit into the disk quota of its sandbox: " +
@@ -915,7 +916,7 @@ Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int c
   Leaf where;
   auto staged = stage(*target, request, where);
   if (!staged) return told_of_quota(staged.error(), *target, before);
-  if (!held && !is_there(where.parent.get(), where.name))  // to empty a file is no question of room
+  if (!held && !is_there(where.parent.get(), where.name))  // emptying a file needs no room
     return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   uint64_t bytes = 0;
   auto done = hold.cover(staged->fd());

@@ -11,7 +11,7 @@
 namespace isogate {
 namespace {
 
-constexpr uint32_t kAsk = UINT32_MAX;  // an invalid id changes nothing and answers the present one
+constexpr uint32_t kAsk = UINT32_MAX;  // an invalid id changes nothing and returns the present one
 
 uint32_t set_fsuid(uint32_t uid) { return static_cast<uint32_t>(::syscall(SYS_setfsuid, uid)); }
 uint32_t set_fsgid(uint32_t gid) { return static_cast<uint32_t>(::syscall(SYS_setfsgid, gid)); }

@@ -17,7 +17,7 @@
 namespace isogate {
 namespace {
 
-constexpr size_t kKernelBuffer = 64 << 10;  // some give all they have at the first read, or nothing
+constexpr size_t kKernelBuffer = 64 << 10;  // some return everything at the first read, or nothing
 
 constexpr std::array<uint32_t, 12> kKernelFilesystems = {
     PROC_SUPER_MAGIC,    SYSFS_MAGIC,    CGROUP_SUPER_MAGIC,
@@ -31,7 +31,7 @@ uint32_t filesystem_of(int file) {
   return ::fstatfs(file, &info) == 0 ? static_cast<uint32_t>(info.f_type) : 0;
 }
 
-// Where no path can be had it is taken for a process's.
+// Without a path it counts as a file about a process.
 bool is_of_a_process(int file) {
   std::array<char, PATH_MAX> text{};
   const ssize_t size =

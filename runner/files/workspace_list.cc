@@ -77,12 +77,12 @@ bool Lister::push(Fd fd, size_t prefix) {
   return true;
 }
 
-// Whether the machine, not the tree, is why something cannot be opened.
+// Whether the machine, not the tree, is the reason that something cannot be opened.
 bool out_of_something(int negative) {
   return negative == -EMFILE || negative == -ENFILE || negative == -ENOMEM;
 }
 
-// A directory that moved away meanwhile is not looked for: what is left of it goes unlisted.
+// A directory that moved away meanwhile is not searched for: the rest of it is not listed.
 Result<bool> Lister::ensure_open(Frame& frame) {
   if (frame.fd) return true;
   Tree tree;
@@ -158,7 +158,7 @@ Result<void> Lister::descend(const std::string& name) {
   }
   const int fd = resolve_child(parent.fd.get(), name, O_RDONLY | O_DIRECTORY);
   if (out_of_something(fd)) return os_error("cannot list", -fd);
-  if (fd < 0) return {};  // gone, swapped, closed to its reader, another mount
+  if (fd < 0) return {};  // removed, swapped, not readable, or another mount
   prefix_ += name + '/';
   push(Fd(fd), prefix_.size());
   return {};

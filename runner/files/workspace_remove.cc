@@ -13,7 +13,7 @@ namespace isogate {
 namespace {
 
 constexpr size_t kMaxFrames = 8;  // deeper directories are moved up to the top and removed from there
-constexpr int kMaxPasses = 1000;  // over one directory that somebody keeps filling
+constexpr int kMaxPasses = 1000;  // over one directory that a program keeps filling
 
 using Clock = std::chrono::steady_clock;
 
@@ -54,7 +54,7 @@ bool make_usable(int dir) {
   return ::fstat(dir, &info) == 0 && (info.st_mode & 0700) != 0700 && ::fchmod(dir, 0700) == 0;
 }
 
-// The operation, tried again when the directory could be opened up to its owner.
+// The operation, repeated if the directory could be opened up to its owner.
 template <typename Operation>
 int with_access(int dir, Operation operation) {
   const int code = operation();
@@ -75,7 +75,7 @@ int open_directory(int dir, const std::string& name) {
   return code < 0 ? code : reopen(closed.get(), O_RDONLY | O_DIRECTORY);
 }
 
-// Somebody put another thing there: the next pass sees what.
+// Another entry was put there: the next pass sees which.
 bool swapped(int code) { return code == -ENOENT || code == -ENOTDIR || code == -ELOOP || code == -EISDIR; }
 
 void Remover::note(int code) {
@@ -156,7 +156,7 @@ void Remover::leave_empty_frame() {
   if (denied(code) || code == -EBUSY)
     note(code);
   else
-    parent.progress = true;  // gone, or the next pass finds what is there now
+    parent.progress = true;  // removed, or the next pass finds the new entry
 }
 
 void Remover::finish_pass() {

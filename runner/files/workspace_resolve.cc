@@ -53,7 +53,7 @@ bool other_device(int a, int b) {
   return ::fstat(a, &one) != 0 || ::fstat(b, &two) != 0 || one.st_dev != two.st_dev;
 }
 
-// /proc, when it really is one; kept for the life of the process.
+// /proc, if it really is procfs; kept for the life of the process.
 int procfs() {
   static const int fd = [] {
     Fd proc(open_one(AT_FDCWD, "/proc", O_PATH | O_DIRECTORY | O_NOFOLLOW));
@@ -90,7 +90,7 @@ int read_link(int link, std::string& target) {
   return target.empty() ? -ENOENT : 0;
 }
 
-// As fs.protected_symlinks has it: links are followed by name here, where the kernel does not ask.
+// Like fs.protected_symlinks: links are followed by name here, where the kernel does not check.
 bool may_follow(int parent, const struct stat& link) {
   struct stat directory {};
   if (::fstat(parent, &directory) != 0) return false;
@@ -137,7 +137,7 @@ class LinkWalk {
       if (slash != 0) parts.emplace_back(path.substr(0, slash));
       if (slash == std::string_view::npos) break;
       path.remove_prefix(slash + 1);
-      if (path.empty()) parts.emplace_back(".");  // what has a slash behind it is a directory
+      if (path.empty()) parts.emplace_back(".");  // a name with a slash after it is a directory
     }
     left_.insert(left_.end(), parts.rbegin(), parts.rend());
   }
@@ -148,9 +148,9 @@ class LinkWalk {
     return go_back();
   }
 
-  // By name, since a directory that was moved meanwhile has another parent.
+  // By name, because a directory that was moved meanwhile has another parent.
   int go_back() {
-    steps_ += done_.size();  // all of them are looked up again
+    steps_ += done_.size();  // all of them are resolved again
     std::string path = ".";
     for (const std::string& name : done_) path += '/' + name;
     Tree plain = tree_;
@@ -196,7 +196,7 @@ class LinkWalk {
 
   const Tree& tree_;
   std::vector<std::string> left_;  // the next one last
-  std::vector<std::string> done_;  // the way from the root to dir_, without links
+  std::vector<std::string> done_;  // the path from the root to dir_, without links
   Fd dir_, found_;
   int links_ = 0;
   size_t steps_ = 0;

@@ -34,7 +34,7 @@ int resolve(const Tree& tree, const std::string& path, int flags, bool follow = 
 // not.
 struct Leaf {
   Fd parent;         // O_PATH
-  std::string name;  // "." where the path names a directory by `.`, `..` or a trailing slash
+  std::string name;  // "." if the path names a directory by `.`, `..` or a trailing slash
   int links = 0;     // how many were followed in the last place
 };
 // 0 or -errno; `links` is set in both cases. The symlinks stay unchanged, and are followed by name: each

@@ -34,7 +34,7 @@ Disk disk_of(const struct statvfs& info) {
 
 Result<void> look(const std::string& sandboxes_dir) {
   struct statvfs info {};
-  if (::statvfs(sandboxes_dir.c_str(), &info) != 0) return {};  // the write itself will say
+  if (::statvfs(sandboxes_dir.c_str(), &info) != 0) return {};  // the write itself reports it
   const Disk disk = disk_of(info);
   if (disk.free >= disk.low_water()) return {};
   return Error{ISOGATE_RESOURCE_EXHAUSTED, ENOSPC,
@@ -58,7 +58,7 @@ Result<void> look_at_memory() {
                    std::to_string(low / 1024) + " MiB are not for uploads"};
 }
 
-// What was found holds for a moment.
+// The result is valid for a moment.
 class Looked {
  public:
   Result<void> at(const std::string& place, const std::function<Result<void>()>& look) {
@@ -79,14 +79,14 @@ class Looked {
   Result<void> verdict_;
 };
 
-// A file without a name, so that nothing of it outlives this process.
+// A file without a name, so that it does not outlive this process.
 struct Reserve {
   std::mutex mutex;
   dev_t device = 0;
   Fd file;
 };
 
-// Its blocks are its own: a file of holes would reserve nothing.
+// It has real blocks: a sparse file would reserve nothing.
 Fd reserved_file(int sandboxes, uint64_t bytes) {
   Fd file(::openat(sandboxes, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
   if (file && ::fallocate(file.get(), 0, 0, static_cast<off_t>(bytes)) == 0) return file;

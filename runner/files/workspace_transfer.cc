@@ -17,7 +17,7 @@
 namespace isogate {
 namespace {
 
-constexpr size_t kChunk = 1 << 20;       // asked of one splice; the pipe bounds it further
+constexpr size_t kChunk = 1 << 20;       // requested of one splice; the pipe bounds it further
 constexpr size_t kBuffer = 64 << 10;     // of the copy without splice
 constexpr uint64_t kCopyStep = 8 << 20;  // between two looks at cancel_fd
 
@@ -74,7 +74,7 @@ Result<void> write_file(int file, const char* data, size_t size) {
   return {};
 }
 
-// Waits for bytes, and for nothing when there is no room for them.
+// Waits for bytes, but not if there is no room for them.
 Result<void> wait_for_piece(int in, int cancel_fd, const Room& room) {
   if (auto ready = wait_for(in, POLLIN, cancel_fd); !ready) return ready;
   return room ? room() : Result<void>();
@@ -104,7 +104,7 @@ Result<uint64_t> splice_in(int in, int file, int cancel_fd, const Room& room) {
   }
 }
 
-// One run of data, `end` exclusive; both offsets are the same in both files but for `shift`.
+// One run of data, `end` exclusive; both offsets are the same in both files except for `shift`.
 Result<void> copy_run(int from, uint64_t begin, uint64_t end, int to, uint64_t shift, int cancel_fd,
                       const Room& room) {
   while (begin < end) {

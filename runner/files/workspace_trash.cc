@@ -128,7 +128,7 @@ void TrashSweeper::wake() {
 // False: something is left.
 bool TrashSweeper::sweep() {
   const auto sandboxes = open_state_directory(sandboxes_dir_);
-  if (!sandboxes) return true;  // there is nothing to be swept, or the next purge says so
+  if (!sandboxes) return true;  // there is nothing to sweep, or the next purge reports it
   const auto done = empty_trash(sandboxes->get(), stop_.get());
   if (!done && !std::exchange(told_, true))
     notice_("a purged sandbox cannot be removed, and is tried again: " + done.error().message);

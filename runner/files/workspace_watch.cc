@@ -41,12 +41,13 @@ constexpr size_t kKeptOpen = 16;                     // directories, while a tre
 constexpr size_t kMostHalves = 64;                   // renames of which one half came
 constexpr std::chrono::milliseconds kHalfWaits{50};  // for the other half
 constexpr std::chrono::seconds kLongestRest{2};
-constexpr std::chrono::seconds kLookAtTop{2};  // a program that is in it keeps its end from being reported
+constexpr std::chrono::seconds kLookAtTop{
+    2};  // a program with the directory open keeps its removal from being reported
 
 Error reader_gone() { return {ISOGATE_CANCELLED, EPIPE, "the reader has gone"}; }
 
-// What waits for its reader. Changes that do not fit are dropped; the reader learns that as soon as it has
-// taken what came before.
+// Records that wait for the reader. Changes that do not fit are dropped; the reader learns that as soon as it
+// has read what came before.
 class UnsentChanges {
  public:
   explicit UnsentChanges(int out) : out_(out) {}
@@ -61,7 +62,7 @@ class UnsentChanges {
   void lose() { lost_ = true; }
   [[nodiscard]] bool empty() const { return bytes_.size() == sent_ && !lost_; }
 
-  // As much as the pipe takes now, in pieces that do not block where poll(2) says that there is room.
+  // As much as the pipe accepts now, in pieces that do not block if poll(2) reports room.
   Result<void> send() {
     const SigpipeGuard guard;
     while (!empty()) {
@@ -101,7 +102,7 @@ class UnsentChanges {
   std::string last_written_;  // by the last record, none of which has been sent
 };
 
-// One watched directory. Its path is that of its parents, so that a rename changes one of them only.
+// One watched directory. Its path is derived from its parents, so that a rename changes only one node.
 struct WatchNode {
   int watch = -1;
   WatchNode* parent = nullptr;  // null: the top
@@ -121,7 +122,7 @@ class Watcher {
   Result<void> run();
 
  private:
-  struct Half {  // of a rename: where it came from
+  struct Half {  // the first half of a rename: the old place
     uint32_t cookie;
     int parent;  // its watch
     std::string name;
@@ -189,7 +190,7 @@ Error watch_error(const std::string& attempt, int code) {
   return os_error(attempt, code);
 }
 
-// The machine, not the tree, is why something cannot be watched.
+// The machine, not the tree, is the reason that something cannot be watched.
 bool lacks_means(int code) { return code == ENOSPC || code == EMFILE || code == ENFILE || code == ENOMEM; }
 
 bool is_directory_in(int parent, const DirReader::Name& name) {
@@ -208,7 +209,7 @@ Result<Fd> Watcher::open_top() {
   return os_error("another one is there", ENOENT);
 }
 
-// Also once more, when the kernel had no room for events: what is known of the tree may be wrong then.
+// Also repeated when the kernel had no room for events: the known tree may then be wrong.
 Result<void> Watcher::begin() {
   again_ = false;
   halves_.clear();
@@ -251,7 +252,7 @@ Result<void> Watcher::run() {
   return unsent_.send();
 }
 
-// What it costs is paid for with rest, so that nobody's changes keep a processor busy.
+// Each batch is followed by a pause, so that no flood of changes keeps a processor busy.
 void Watcher::rest_since(WatchClock::time_point begun) {
   const auto now = WatchClock::now();
   read_at_ = now + std::clamp<WatchClock::duration>(3 * (now - begun), kBatchPause, kLongestRest);
@@ -318,7 +319,7 @@ Result<void> Watcher::take_of_itself(WatchNode& node, uint32_t mask) {
     return {};
   }
   if ((mask & IN_ATTRIB) == 0) return {};
-  // Its mode may have been changed: what may not be listed any more is not watched.
+  // Its mode may have changed: a directory that may no longer be listed is not watched.
   const auto top = open_top();
   if (!top) return {};
   Tree tree;
@@ -344,7 +345,7 @@ Result<void> Watcher::take_named(WatchNode& node, const inotify_event& event, co
   if ((event.mask & IN_MOVED_FROM) != 0) {
     const int watch = node.watch;
     if (halves_.size() >= kMostHalves) expire_halves(WatchClock::time_point::max());
-    if (node_of(watch) == nullptr) return {};  // one of these has taken it away
+    if (node_of(watch) == nullptr) return {};  // one of these has removed it
     halves_.push_back({event.cookie, watch, name, directory, WatchClock::now() + kHalfWaits});
     return {};
   }
@@ -357,7 +358,7 @@ Result<void> Watcher::take_named(WatchNode& node, const inotify_event& event, co
     report(ISOGATE_CHANGE_WRITTEN, path_in(node, name), directory);
   } else if ((event.mask & IN_ATTRIB) != 0) {
     report(ISOGATE_CHANGE_ATTRIBUTES, path_in(node, name), directory);
-    // It may be open to its reader now.
+    // It may be readable now.
     if (directory && !node.children.contains(name)) return add_tree(node, name, Report::kYes);
   }
   return {};
@@ -405,7 +406,7 @@ void Watcher::went(WatchNode& node, const std::string& name, bool directory) {
   remove_child(node, name);
 }
 
-// It has left what is watched. Where its directory has left too, that says it.
+// It has left the watched tree. If its directory has left, too, that event reports it.
 void Watcher::expire_half(const Half& half) {
   WatchNode* const parent = node_of(half.parent);
   if (parent != nullptr && !is_staged_name(half.name)) went(*parent, half.name, half.directory);
@@ -429,7 +430,7 @@ Result<void> Watcher::add_tree(WatchNode& parent, const std::string& name, Repor
   return {};
 }
 
-// Depth first, with a few of the directories above kept open: what lies deep is not looked up from the top.
+// Depth first, with a few of the directories above kept open: deep directories are not resolved from the top.
 Result<void> Watcher::add_below(int top, std::vector<Todo> todo, Report report) {
   std::deque<std::pair<int, Fd>> open;  // by watch
   while (!todo.empty()) {
@@ -439,7 +440,7 @@ Result<void> Watcher::add_below(int top, std::vector<Todo> todo, Report report) 
     WatchNode* const parent = node_of(next.parent);
     if (parent == nullptr) continue;
     const std::string path = path_in(*parent, next.name);
-    if (path.size() >= ISOGATE_CHANGE_MAX_PATH) continue;  // nothing in it can be named
+    if (path.size() >= ISOGATE_CHANGE_MAX_PATH) continue;  // no path in it can be reported
     const auto above =
         std::find_if(open.begin(), open.end(), [&](const auto& each) { return each.first == next.parent; });
     Fd directory = [&] {
@@ -452,7 +453,7 @@ Result<void> Watcher::add_below(int top, std::vector<Todo> todo, Report report) 
       return Fd(resolve(tree, path, O_RDONLY | O_DIRECTORY, false));
     }();
     if (lacks_means(-directory.get())) return os_error("cannot watch all of it", -directory.get());
-    if (!directory) continue;  // gone, swapped, closed to its reader, another mount
+    if (!directory) continue;  // removed, swapped, not readable, or another mount
     auto node = add_one(parent, next.name, directory.get());
     if (!node) return node.error();
     if (*node == nullptr) continue;
@@ -465,7 +466,7 @@ Result<void> Watcher::add_below(int top, std::vector<Todo> todo, Report report) 
   return {};
 }
 
-// Null: it is not to be watched.
+// Null: it must not be watched.
 Result<WatchNode*> Watcher::add_one(WatchNode* parent, const std::string& name, int directory) {
   if (nodes_.size() >= kMostWatched)
     return Error{ISOGATE_RESOURCE_EXHAUSTED, 0,
@@ -523,8 +524,7 @@ Result<void> Watcher::look_into(const WatchNode& node, int directory, Report rep
   return {};
 }
 
-// Takes the place of what was known there. False: it would be below itself, so that something is known
-// wrongly.
+// Replaces the node that was known there. False: it would be below itself, so the known tree is wrong.
 bool Watcher::place(OwnNode node, WatchNode& parent, const std::string& name) {
   for (const WatchNode* above = &parent; above != nullptr; above = above->parent) {
     if (above != node.get()) continue;
@@ -552,7 +552,7 @@ OwnNode Watcher::detach(WatchNode& node) {
   return own;
 }
 
-// With all below it. Not by its destructor, which would need a stack as deep as the tree.
+// With everything below it. Not by its destructor, which would need a stack as deep as the tree.
 void Watcher::drop(OwnNode node) {
   std::vector<OwnNode> todo;
   if (node) todo.push_back(std::move(node));
@@ -570,7 +570,7 @@ WatchNode* Watcher::node_of(int watch) const {
   return found == nodes_.end() ? nullptr : found->second;
 }
 
-// One that is longer than any that can be named ends where it is.
+// A path longer than any that can be reported is cut there.
 std::string Watcher::path_in(const WatchNode& node, std::string_view name) {
   std::vector<std::string_view> parts{name};
   size_t size = name.size();

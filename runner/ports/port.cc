@@ -26,8 +26,8 @@ Error cancelled() { return {ISOGATE_CANCELLED, 0, "cancelled"}; }
 
 bool would_block(int error) { return error == EAGAIN || error == EINTR; }
 
-// Two that dial each other at once connect, and so does one that happens to dial from the port that it dials
-// to.
+// Two sockets that dial each other at once connect, and so does a socket that happens to use its target port
+// as its own.
 bool is_connected_to_itself(int socket) {
   sockaddr_storage own{}, peer{};
   socklen_t own_size = sizeof own, peer_size = sizeof peer;
@@ -75,12 +75,12 @@ int dial_six(int socket, uint16_t port, int cancel_fd, Clock::time_point until) 
                         until);
 }
 
-// One direction: what was read and is not written yet.
+// One direction: the bytes that were read and not written yet.
 class Half {
  public:
   [[nodiscard]] bool reads() const { return !ended_ && at_ == size_; }
   [[nodiscard]] bool writes() const { return at_ < size_; }
-  // All that came is written, and nothing more comes.
+  // Everything that arrived is written, and nothing more arrives.
   [[nodiscard]] bool is_over() const { return ended_ && at_ == size_; }
 
   // 0, or an errno. After an end or a failure it reads no more.
@@ -99,14 +99,14 @@ class Half {
     if (n < 0 && errno == ENOTSOCK) return write_to_pipe(to);
     return advance(n);
   }
-  // What else comes is thrown away by nobody: it is not read.
+  // Further bytes are not discarded: they are not read.
   void drop() {
     ended_ = true;
     at_ = size_ = 0;
   }
 
  private:
-  // One that may block, but not for so little where poll(2) finds room.
+  // It may block, but not for so few bytes if poll(2) reports room.
   int write_to_pipe(int to) {
     constexpr size_t kRoom = 4096;
     pollfd room{to, POLLOUT, 0};
@@ -147,7 +147,8 @@ Result<Fd> dial(PortSockets sockets, uint16_t port, int cancel_fd) {
   if (failed == ECONNREFUSED && sockets.six) {
     last = dial_six(sockets.six.get(), port, cancel_fd, until);
     if (last == 0) return std::move(sockets.six);
-    if (last == EADDRNOTAVAIL || last == ENETUNREACH || last == EACCES) last = failed;  // it has no IPv6
+    if (last == EADDRNOTAVAIL || last == ENETUNREACH || last == EACCES)
+      last = failed;  // this network has no IPv6
   }
   const std::string where = "port " + std::to_string(port) + " of the sandbox";
   switch (last) {
@@ -169,7 +170,8 @@ Result<void> carry(const Carried& carried) {
   bool in_over = false, out_over = false;
   int broken = 0;  // errno of the connection
   while (!in_over || !out_over) {
-    // What nothing is wanted of is not watched: an end that was seen already would be seen again and again.
+    // A descriptor without a pending operation is not watched: its end, already seen, would be reported again
+    // and again.
     const auto one = [](int fd, bool wanted, short events) { return pollfd{wanted ? fd : -1, events, 0}; };
     std::array<pollfd, 5> watched{
         {one(carried.cancel_fd, carried.cancel_fd >= 0, POLLIN), one(carried.in_fd, in.reads(), POLLIN),
@@ -179,7 +181,7 @@ Result<void> carry(const Carried& carried) {
       return os_error("cannot wait", errno);
     if (watched[0].revents != 0) return cancelled();
     if (watched[1].revents != 0 && in.read(carried.in_fd) != 0) return cancelled();
-    // Who accepts nothing more may still have sent something.
+    // A peer that accepts nothing more may still have sent something.
     if (in.writes()) {
       if (const int failed = in.write(carried.socket); failed != 0) {
         broken = failed;

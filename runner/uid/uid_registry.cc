@@ -46,7 +46,7 @@ std::string_view field(std::string_view line, size_t index) {
 }
 
 // Field 2 of passwd and group is an id; fields 1 and 2 of subuid and subgid are a first id and a count. The
-// file is the operator's. One that is absent reserves nothing; a line that cannot be read neither.
+// file is the operator's. A missing file reserves nothing, nor does an invalid line.
 void add_ids(const std::string& path, bool ranges, Ranges& reserved) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -71,7 +71,7 @@ Ranges reserved_ids(const UidRegistry::Options& options) {
   return reserved;
 }
 
-// A directory service that cannot be reached is nobody's user.
+// A directory service that cannot be reached has no users.
 bool has_account(uint32_t id) {
   std::array<char, 16384> text{};
   passwd user{};
@@ -104,7 +104,7 @@ Result<std::optional<uint32_t>> remembered(const std::string& sandboxes_dir, con
   return uid;
 }
 
-// The uid of the sandbox's files: what is known where its own record cannot be read.
+// The uid of the sandbox's files, for when its own record cannot be read.
 Result<std::optional<uint32_t>> owner_of_files(int sandboxes, const std::string& sandbox_id) {
   struct stat info {};
   if (::fstatat(sandboxes, (sandbox_id + "/workspace").c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -148,7 +148,7 @@ Result<bool> UidRegistry::take(int uids, uint32_t uid, const std::string& sandbo
   return claimed;
 }
 
-// Entries that are missing, as after a backup without them, would be given to others.
+// Missing entries, as after a backup without them, would be assigned to others.
 Result<void> UidRegistry::restore(int uids) const {
   const std::lock_guard lock(restoring_);
   if (restored_) return {};
@@ -198,7 +198,7 @@ Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_
     auto ours = take(uids->get(), uid, sandbox_id);
     if (!ours) return ours.error();
     if (*ours) return uid;
-    // What an open that failed has left, and another gateway has taken since.
+    // The entry that a failed open has left, and that another gateway has claimed since.
     if (owner->has_value() && **owner == sandbox_id) (void)release(sandbox_id, uid).ok();
   }
   return Error{ISOGATE_RESOURCE_EXHAUSTED, 0, "every uid from 10000 to 69999 is taken: purge sandboxes"};
@@ -272,7 +272,7 @@ Result<Fd> open_proc() {
   return proc;
 }
 
-// The pidfd is taken before the uid is looked at again, so that a reused pid is never hit.
+// The pidfd is opened before the uid is checked again, so that a reused pid is never killed.
 void kill_if(int proc, const std::string& pid, uint32_t uid) {
   const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, number_in<pid_t>(pid).value_or(-1), 0)));
   if (process && has_uid(proc, pid, uid))

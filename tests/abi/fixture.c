@@ -1,5 +1,5 @@
-/* A backend for tests, in plain C: what it does is said by argv[0], the agent's name or the path of each
- * call. Compiled many times, each with one macro that makes it older, newer or broken (CMakeLists.txt). */
+/* A backend for tests, in plain C: argv[0], the agent's name or the path of each call selects
+ * what it does. Compiled many times, each with one macro that makes it older, newer or broken (CMakeLists.txt). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -36,7 +36,7 @@ class Loading : public testing::Test {
   std::unique_ptr<TrustedDir> place_;
 };
 
-TEST_F(Loading, TellsWhatAGoodPluginSaysOfItself) {
+TEST_F(Loading, ReportsTheDescriptionOfAGoodPlugin) {
   auto described = describe(fixture("good"));
   ASSERT_TRUE(described.ok()) << described.error().message;
   EXPECT_EQ(described->id, "com.example.fixture");
@@ -72,7 +72,7 @@ TEST_F(Loading, TakesAPluginThatIsOlderAndKnowsLess) {
 
 TEST_F(Loading, TakesAPluginThatKnowsMoreAndNeedsLess) { EXPECT_TRUE(describe(fixture("longer")).ok()); }
 
-TEST_F(Loading, TellsWhichCapabilitiesItWouldKeep) {
+TEST_F(Loading, ReportsWhichCapabilitiesItWouldKeep) {
   auto described = describe(fixture("as_root"));
   ASSERT_TRUE(described.ok()) << described.error().message;
   EXPECT_EQ(described->linux_capabilities, 0x21u);
@@ -98,7 +98,7 @@ void PrintTo(const Defect& defect, std::ostream* out) { *out << defect.plugin; }
 
 class Defects : public Loading, public testing::WithParamInterface<Defect> {};
 
-TEST_P(Defects, AreToldToTheAuthor) {
+TEST_P(Defects, AreReportedToTheAuthor) {
   std::string message = refusal(fixture(GetParam().plugin));
   EXPECT_THAT(message, HasSubstr(GetParam().message));
   EXPECT_THAT(message, HasSubstr(std::string(GetParam().plugin) + ".so"));
@@ -251,7 +251,7 @@ TEST_F(Loading, OffersNothingUnderAnUnknownExtension) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST(Exports, EveryPluginExportsItsEntryAlone) {
+TEST(Exports, EveryPluginExportsOnlyItsEntry) {
   int looked = 0;
   for (const char* dir : {"/plugins", "/examples"}) {
     std::string path = std::string(ISOGATE_BUILD_DIR) + dir;

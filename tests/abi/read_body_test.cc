@@ -1,4 +1,4 @@
-// How a plugin that uses backend.hpp tells a whole upload from a cut one.
+// How a plugin that uses backend.hpp distinguishes a complete upload from a truncated one.
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 

@@ -1,5 +1,4 @@
-// The test binary plays the gateway's roles too: a process that it starts from itself as `_describe` or
-// `_host` is one.
+// The test binary also plays the gateway's roles: it starts itself as `_describe` or `_host`.
 #include <gtest/gtest.h>
 
 #include <string_view>

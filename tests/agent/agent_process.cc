@@ -28,7 +28,7 @@ constexpr mode_t kProgramMode = 0555;  // the sanitizers read their own program
 constexpr mode_t kProgramMode = 0111;
 #endif
 
-// As engines set a container up: nothing of the host's is writable but what is below `writable`.
+// As engines set up a container: nothing of the host is writable except what is below `writable`.
 std::string enclosing_script(const std::string& writable) {
   return "mount --make-rprivate / && mount --bind " + writable + " " + writable +
          " && mount -o remount,bind,ro / && mount -t proc -o hidepid=2 proc /proc && mount -t tmpfs none "
@@ -100,10 +100,10 @@ std::string runner_binary() { return std::string(ISOGATE_BUILD_DIR) + "/bin/isog
 std::string obstacle(const Start& start) {
   if ((start.unprivileged || start.hidden) && !is_root()) return "needs root to be somebody else";
   if (start.first_process && std::system("unshare -r -p -f --mount-proc true 2>/dev/null") != 0)
-    return "this host makes no user and pid namespaces";
+    return "this host cannot create user and pid namespaces";
   if (start.hidden &&
       std::system("unshare -m -p -f sh -c 'mount -t proc -o hidepid=2 proc /proc' 2>/dev/null") != 0)
-    return "this host lets nobody mount a /proc";
+    return "this host does not permit mounting a /proc";
   return "";
 }
 

@@ -126,7 +126,7 @@ TEST(AgentEvidence, ASocketThatCannotBeMadeProvesNothing) {
 
 TEST(AgentEvidence, ReadsTheLimitAndTellsWhoDiedOfIt) {
   const MemoryGroup group;
-  if (group.tasks().empty()) GTEST_SKIP() << "no cgroup v1 for memory can be made here";
+  if (group.tasks().empty()) GTEST_SKIP() << "no memory cgroup (v1) can be created here";
   AgentProcess agent({.memory_group = group.tasks()});
   Peer peer = agent.accept();
   EXPECT_EQ(peer.finish(peer.evidence("", 0)).result.limit_memory_bytes, kMemory);

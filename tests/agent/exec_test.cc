@@ -95,7 +95,7 @@ TEST(AgentExec, RefusesLimitsThatItDoesNotKnowAndThoseThatAreMalformed) {
   EXPECT_EQ(peer.run("echo alive").out, "alive\n");
 }
 
-TEST(AgentExec, LimitsThatAreNotLaidOutSoEndTheConnection) {
+TEST(AgentExec, MalformedLimitsEndTheConnection) {
   const auto ends = [](const std::function<void(ExecSpec&)>& change) {
     AgentProcess agent;
     Peer peer = agent.accept();
@@ -114,7 +114,7 @@ TEST(AgentExec, LimitsThatAreNotLaidOutSoEndTheConnection) {
   }));
 }
 
-TEST(AgentExec, GivesTheProgramTheVeryDescriptors) {
+TEST(AgentExec, GivesTheProgramTheDescriptorsThemselves) {
   AgentProcess agent;
   Peer peer = agent.accept();
   auto in = make_pipe(), out = make_pipe(), err = make_pipe();
@@ -261,7 +261,7 @@ TEST(AgentExec, TakesInputInFramesAndGivesCreditBack) {
   EXPECT_EQ(std::stoi(peer.finish(stream).out), 300000);
 }
 
-TEST(AgentExec, ThrowsInputAwayThatNobodyReads) {
+TEST(AgentExec, DiscardsInputThatNobodyReads) {
   AgentProcess agent;
   Peer peer = agent.accept();
   ExecSpec spec = shell("exec <&-; echo closed; sleep 0.3; echo bye");
@@ -317,7 +317,7 @@ TEST(AgentExec, CancelKillsDaemonsToo) {
   EXPECT_TRUE(gone_within(0.1, mark));
 }
 
-TEST(AgentExec, AChildThatHoldsStdoutHoldsNothingUp) {
+TEST(AgentExec, AChildThatHoldsStdoutDelaysNothing) {
   AgentProcess agent;
   Peer peer = agent.accept();
   const std::string mark = new_mark();

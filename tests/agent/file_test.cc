@@ -75,7 +75,7 @@ TEST(AgentFiles, MovesBytesByDescriptors) {
   in->read.reset();
   ASSERT_EQ(::write(in->write.get(), "some bytes", 10), 10);
   in->write.reset();
-  EXPECT_FALSE(peer.finish(stream, 0.3).arrived) << "it was not said that the body is complete";
+  EXPECT_FALSE(peer.finish(stream, 0.3).arrived) << "nothing has reported that the body is complete";
   EXPECT_FALSE(std::filesystem::exists(agent.path("file")));
   peer.end(stream);
   EXPECT_EQ(peer.finish(stream).result.written, 10u);
@@ -273,7 +273,7 @@ TEST(AgentFiles, WatchesADirectoryInFramesAndWithADescriptor) {
   EXPECT_EQ(peer.finish(in_frames).result.status, ISOGATE_CANCELLED);
 }
 
-TEST(AgentFiles, AWatchWithoutCreditHoldsUpNobody) {
+TEST(AgentFiles, AWatchWithoutCreditDelaysNobody) {
   AgentProcess agent;
   Peer peer = agent.accept();
   const uint32_t stream = peer.file(spec_of(ISOGATE_RUNNER_WATCH, ""));

@@ -14,7 +14,7 @@
 namespace isogate::test {
 namespace {
 
-// Kills the reaper of the program, which is its parent, and keeps all else alive.
+// Kills the reaper of the program, which is its parent, and leaves everything else alive.
 const char* const kKillReaper =
     "trap '' HUP TERM; setsid sh -c 'sleep MARK & sleep MARK' & sleep 0.2; kill -9 $PPID; sleep MARK";
 
@@ -163,7 +163,7 @@ TEST_P(FirstProcess, ProvesThatProgramsRun) {
   EXPECT_NE(peer.finish(peer.prove()).result.status, ISOGATE_OK);
 }
 
-// Every way in which a program could starve or bind the processes that will have to end it.
+// Every way in which a program could starve or restrict the processes that must end it.
 TEST_P(FirstProcess, IsNotChangedByItsPrograms) {
   AgentProcess agent(start_);
   Peer peer = agent.accept();
@@ -195,7 +195,7 @@ TEST_P(FirstProcess, IsNotChangedByItsPrograms) {
       "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
       "os.sched_setaffinity(0, os.sched_getaffinity(0))\n"
       "print('end')\n";
-  // Beside others of this machine only what is its own is tried.
+  // Among other processes of this machine, it tries only its own reaper.
   const std::string pids = GetParam() == Kind::plain ? "os.getppid()" : "1, os.getppid()";
   ExecSpec spec;
   spec.argv = {"/usr/bin/python3", "-c", std::regex_replace(script, std::regex("PIDS"), pids)};
@@ -203,7 +203,7 @@ TEST_P(FirstProcess, IsNotChangedByItsPrograms) {
   EXPECT_EQ(outcome.out, "end\n") << outcome.err << outcome.message;
 }
 
-// Nothing is found where one cannot look: that is not the same as that nothing is there.
+// A runner that cannot look finds nothing: that does not mean that nothing is there.
 TEST_P(FirstProcess, WhatItCannotSeeIsKilledOrReported) {
   AgentProcess agent(start_);
   Peer peer = agent.accept();
@@ -238,7 +238,7 @@ TEST_P(FirstProcess, IsInTimeAmongSpinningPrograms) {
                "print('up', flush=True)\nos.close(go)\nwhile True: pass\n",
                mark};
   std::chrono::duration<double> took(60);
-  for (int tries = 0; tries < 3 && took.count() > 0.25; ++tries) {  // other tests may hold this machine up
+  for (int tries = 0; tries < 3 && took.count() > 0.25; ++tries) {  // other tests may slow this machine down
     const uint32_t stream = peer.exec(spec);
     ASSERT_NE(peer.output(stream, "up\n", 30), "");
     std::this_thread::sleep_for(std::chrono::milliseconds(500));  // they spin
@@ -248,7 +248,7 @@ TEST_P(FirstProcess, IsInTimeAmongSpinningPrograms) {
     took = std::min(took, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin));
     EXPECT_TRUE(marked(mark).empty());
   }
-  EXPECT_LT(took.count(), 1.0);  // a starved one takes ten; a machine with nothing else to do, 0.25
+  EXPECT_LT(took.count(), 1.0);  // a starved runner takes ten seconds, one on an idle machine 0.25
 }
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info) {

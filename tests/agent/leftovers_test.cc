@@ -1,4 +1,4 @@
-// What remove_leftovers() removes, and what it leaves alone.
+// What remove_leftovers() removes, and what it keeps.
 #include "runner/agent/leftovers.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ std::string objects() {
          std::to_string(sets.semusz);
 }
 
-// In a namespace of its own: these are nobody else's.
+// In its own ipc namespace, so that these belong to nobody else.
 TEST(Leftovers, OfSystemVMemoryQueuesAndSemaphoresGo) {
   const test::ChildEnd end = test::in_child([]() -> std::string {
     if (::unshare(CLONE_NEWIPC) != 0) return "no namespace";
@@ -55,7 +55,7 @@ TEST(Leftovers, OfSystemVMemoryQueuesAndSemaphoresGo) {
   EXPECT_EQ(end.said, "3 3 3, then 0 0 0");
 }
 
-// Nothing of what the real directory of a test's machine has may go: the namespace is empty there, too.
+// Nothing of the machine that runs the test may be removed, so this, too, has its own empty ipc namespace.
 std::string emptied(const std::string& scratch) {
   return test::in_child([&]() -> std::string {
            if (::unshare(CLONE_NEWIPC) != 0) return "no namespace";

@@ -38,7 +38,7 @@ Written written_by(const std::string& number) {
   return {test::read_whole(passwd), test::read_whole(group)};
 }
 
-TEST(Names, WhoHasNoneGetsALineMore) {
+TEST(Names, AUserWithoutANameGetsALine) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
   const std::string passwd = test::read_whole("/etc/passwd"), group = test::read_whole("/etc/group");
   const Written unnamed = written_by("61234");

@@ -254,7 +254,7 @@ bool Peer::upload(uint32_t stream, size_t bytes) {
       continue;
     }
     const auto frame = receive();
-    if (frame && frame->head.stream < stream) continue;  // the credit of one that has ended comes late
+    if (frame && frame->head.stream < stream) continue;  // late credit of a stream that has ended
     if (!frame || frame->head.type != ISOGATE_RUNNER_CREDIT) return false;
     stdin_credit += head_in<isogate_runner_channel>(frame->payload).bytes;
   }

@@ -1,4 +1,4 @@
-// The client's side of the runner protocol, as plain as can be, and the real isogate-runner at its other end.
+// A minimal client of the runner protocol, and the real isogate-runner at its other end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ struct ExecSpec {
   std::optional<isogate_runner_limits_1_3> fixed_limits;
   std::vector<isogate_runner_limit> limits;
   uint32_t sampled = 0;  // of `limits`
-  std::vector<int> fds;  // given with the request, then no DATA comes
+  std::vector<int> fds;  // sent with the request; then no DATA follows
 };
 ExecSpec shell(const std::string& script);
 
@@ -73,18 +73,18 @@ class Peer {
   void signal(uint32_t stream, uint32_t number);
   void resize(uint32_t stream, uint32_t rows, uint32_t columns);
   void credit(uint32_t stream, uint32_t channel, uint32_t bytes);
-  // Collects what belongs to that stream; gives credit back for what came, unless told not to.
+  // Collects the frames of that stream; returns the credit for what it received, unless told not to.
   Outcome finish(uint32_t stream, double seconds = 20, bool give_credit = true);
-  // Until so many bytes of stdout have come.
+  // Until that many bytes of stdout have arrived.
   std::string output(uint32_t stream, const std::string& until, double seconds = 10);
   Outcome run(const std::string& script) { return finish(exec(shell(script))); }
   Outcome run(const FileSpec& spec) { return finish(file(spec)); }
   Outcome write(FileSpec spec, const std::string& bytes);
-  // DATA of stdin, never above the credit that was given. False: contact was lost.
+  // DATA of stdin, never above the granted credit. False: contact was lost.
   bool upload(uint32_t stream, size_t bytes);
 
   uint32_t next_stream = 1;
-  uint64_t stdin_credit = 0;  // that came back
+  uint64_t stdin_credit = 0;  // returned by the runner
 
  private:
   [[nodiscard]] int out() const { return out_ ? out_.get() : in_.get(); }
@@ -100,10 +100,10 @@ struct Start {
   int max_processes = 0;       // of that other user
   std::string memory_group;    // the tasks file of a cgroup to be in
 };
-// Why it cannot be started so; empty: it can.
+// Why it cannot be started like this; empty: it can.
 std::string obstacle(const Start& start);
 
-// One that dials a socket of this process; ended with this.
+// A runner that dials a socket of this process; it ends with this object.
 class AgentProcess {
  public:
   explicit AgentProcess(const Start& start = {});
@@ -111,7 +111,7 @@ class AgentProcess {
   AgentProcess(const AgentProcess&) = delete;
   AgentProcess& operator=(const AgentProcess&) = delete;
 
-  Peer accept(double seconds = 10);  // waits for it to dial, and says hello
+  Peer accept(double seconds = 10);  // waits for it to dial, and sends HELLO
   Peer accept_silently(double seconds = 10);
   void close_listener() { listener_.reset(); }
   void open_listener();             // a new socket in the place of the old one
@@ -131,7 +131,7 @@ class AgentProcess {
   int status_ = -1;
 };
 
-// One that speaks over a socket or pipes at its input and output.
+// A runner whose stdin and stdout are a socket or pipes.
 class StdioAgent {
  public:
   explicit StdioAgent(bool pipes);
@@ -147,9 +147,9 @@ class StdioAgent {
 };
 
 std::string runner_binary();
-// Its soft limit on open files; false: that is not to be had here.
+// Sets its soft limit on open files; false: not possible here.
 bool limit_files(pid_t pid, uint64_t most);
 std::vector<pid_t> children_in(pid_t pid);
-char state_of(pid_t pid);  // as /proc has it; 0: there is no such process
+char state_of(pid_t pid);  // from /proc; 0: no such process
 
 }  // namespace isogate::test

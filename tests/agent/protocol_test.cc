@@ -1,4 +1,4 @@
-// What does not keep to the protocol ends the connection, and costs nothing but that.
+// A violation of the protocol ends the connection, and nothing else.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -115,7 +115,7 @@ TEST(AgentProtocol, SaysItsVersionToAnother) {
   EXPECT_TRUE(peer.ended());
 }
 
-TEST(AgentProtocol, ServesNobodyWhoDoesNotGreet) {
+TEST(AgentProtocol, ServesNoClientWithoutHello) {
   AgentProcess agent;
   Peer peer = agent.accept_silently();
   peer.exec(shell("touch made"));
@@ -123,7 +123,7 @@ TEST(AgentProtocol, ServesNobodyWhoDoesNotGreet) {
   EXPECT_EQ(agent.accept().run("ls").out, "");
 }
 
-// A pause between two attempts is 0.5 s by then: eight that end within half of it by chance are one case in
+// By then it pauses 0.5 s between two attempts: the chance that eight of them end within half of it is 1 in
 // 256.
 TEST(AgentProtocol, DialsAsSoonAsTheSocketIsThere) {
   AgentProcess agent;
@@ -236,9 +236,12 @@ TEST(AgentProtocol, MoreCallsThanThereMayBeAreRefused) {
     ASSERT_TRUE(next.has_value());
     done += next->head.type == ISOGATE_RUNNER_RESULT ? 1 : 0;
   }
-  EXPECT_TRUE(test::eventually(30, [&] {
-    return std::stoi(status_field(agent.pid(), "Threads")) <= 8 && open_files(agent.pid()).size() < 30;
-  })) << status_field(agent.pid(), "Threads") << " threads, " << open_files(agent.pid()).size() << " files";
+  EXPECT_TRUE(test::eventually(30,
+                               [&] {
+                                 return std::stoi(status_field(agent.pid(), "Threads")) <= 8 &&
+                                        open_files(agent.pid()).size() < 30;
+                               }))
+      << status_field(agent.pid(), "Threads") << " threads, " << open_files(agent.pid()).size() << " files";
 }
 
 TEST(AgentProtocol, StdioEndsWithItsConnection) {

@@ -1,4 +1,4 @@
-// What isogate-runner does beside serving: it tells which addresses answer, and copies itself.
+// What isogate-runner does besides serving: it reports which addresses answer, and copies itself.
 #include "runner/agent/reach.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 // What a tenant or a caller may try, against a gateway with one backend on this host, and what must happen.
-// That is `local` unless ISOGATE_ATTACKED_BACKEND names another, which then has to isolate. The gateway is
-// root's where this test is, else the test's own user's. After every case it has to answer /healthz within a
-// second and to run a later exec of the same agent.
+// The backend is `local` unless ISOGATE_ATTACKED_BACKEND names another, which must isolate. The gateway runs
+// as root if this test does, otherwise as the test's own user. After every case it must answer /healthz
+// within a second and run another exec of the same agent.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,9 +33,9 @@ class Attack : public testing::Test {
   static const std::string& backend();
   static const std::string& obstacle();                               // why there is no gateway
   static std::vector<std::pair<std::string, std::string>> engines();  // the environment that finds them
-  // The backend's in the configuration, with more members.
+  // The backend's entry in the configuration, with more members.
   static std::string entry(const std::string& more = {});
-  // Another gateway of this backend alone, with more members of it, and more settings.
+  // Another gateway with only this backend, with more members in its entry, and more settings.
   static std::unique_ptr<Gateway> another(const std::string& more, const std::string& settings = {});
   static bool isolates() { return backend() != "local"; }
   // All execs of an agent are in one container.
@@ -45,12 +45,12 @@ class Attack : public testing::Test {
   Caller x() const { return {gateway(), "X-" + name()}; }
   Caller y() const { return {gateway(), "Y-" + name()}; }
   static std::string name() { return testing::UnitTest::GetInstance()->current_test_info()->name(); }
-  // Agents cannot reach each other: every one has a uid of its own, or a pod.
+  // Agents cannot reach each other: each has its own uid or its own pod.
   static bool separates_agents() { return is_root(); }
   static bool gives_uids() { return is_root() && backend() != "k8s"; }
   // By the table of runner/enclosure/syscall_policy.h.
   static bool filters_calls() { return isolates() && backend() != "k8s"; }
-  // What such a program prints; what fails of it fails the test.
+  // What such a program prints; its failure fails the test.
   static std::string said(const Caller& who, const std::string& code, const Json& more = Json::object());
   // The same on this host: the proof that the program would have noticed.
   static std::string said_here(const std::string& code);
@@ -72,7 +72,7 @@ class ResourceAttack : public Attack {};
 // Where root of this host finds the workspace of an agent that has run something; empty: it does not.
 std::string workspace_on_host(const Gateway& gateway, const Caller& who);
 
-// Refused because of the path, without a byte of content and without a word on the host.
+// Refused because of the path, without a byte of content and without a word about the host.
 testing::AssertionResult kept_in(const Answer& answer);
 
 }  // namespace isogate::test

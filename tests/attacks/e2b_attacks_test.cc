@@ -133,7 +133,7 @@ class E2bAttack : public Attack {
     return ask("POST", "/process.Process/Start", box.headers("application/connect+json"),
                envelope(message.dump()));
   }
-  // A process that runs, and who follows it.
+  // A running process, and the stream that follows it.
   struct Started {
     std::unique_ptr<HttpConnection> connection;
     uint64_t pid = 0;
@@ -193,7 +193,7 @@ TEST_F(E2bAttack, AnothersSandboxIsAnsweredLikeOneThatIsNotThere) {
     at_x.emplace_back("E2b-Sandbox-Id", x.id);
     at_none.emplace_back("E2b-Sandbox-Id", none);
     const Answer there = ask("POST", kList, at_x, "{}"), not_there = ask("POST", kList, at_none, "{}");
-    const bool limited = there.status == 429 || not_there.status == 429;  // who has guessed too often
+    const bool limited = there.status == 429 || not_there.status == 429;  // after too many guesses
     EXPECT_TRUE(there.status == 401 || there.status == 502 || limited) << there.text;
     EXPECT_TRUE(there.status != 502 || (!ware.empty() && ware[0].first != "X-Access-Token")) << there.text;
     if (limited) continue;
@@ -229,7 +229,7 @@ TEST_F(E2bAttack, ATokenOpensNothingButItsSandbox) {
   Headers crossed = x.headers();
   crossed[0].second = y.id;
   EXPECT_TRUE(barred(ask("POST", kList, crossed, "{}")));
-  EXPECT_EQ(ask("GET", "/metrics", {{"X-API-Key", mine()}}).status, 404) << "it is not served here";
+  EXPECT_EQ(ask("GET", "/metrics", {{"X-API-Key", mine()}}).status, 404) << "this listener does not serve it";
 }
 
 TEST_F(E2bAttack, AWrongTokenIsAWrongKey) {
@@ -256,10 +256,10 @@ TEST_F(E2bAttack, AWrongTokenIsAWrongKey) {
       EXPECT_TRUE(eventually(20, told));
       int status = 401;
       for (int tries = 0; tries < 30 && status != 429; ++tries) status = attempt();
-      EXPECT_EQ(status, 429) << "who guesses on";
+      EXPECT_EQ(status, 429) << "after more guesses";
     }
     for (int calls = 0; calls < 15; ++calls)
-      EXPECT_EQ(list(box.id, box.token), box.id == x.id ? 200 : 502) << "its own is none";
+      EXPECT_EQ(list(box.id, box.token), box.id == x.id ? 200 : 502) << "its own token is no wrong key";
   }
 }
 
@@ -313,7 +313,7 @@ TEST_F(E2bAttack, ProcessesAndWatchersAreOfTheirSandbox) {
   EXPECT_EQ(rpc(x, "/filesystem.Filesystem/GetWatcherEvents", watcher.body).status, 200);
 }
 
-TEST_F(E2bAttack, ASignatureOpensWhatItWasMadeForAlone) {
+TEST_F(E2bAttack, ASignatureOpensOnlyWhatItWasMadeFor) {
   const Box x = make(mine()), y = make(mine());
   const Headers named{{"E2b-Sandbox-Id", x.id}};
   for (const Box& box : {x, y})
@@ -341,7 +341,7 @@ TEST_F(E2bAttack, ASignatureOpensWhatItWasMadeForAlone) {
   EXPECT_TRUE(barred(shifted)) << shifted.text;
 }
 
-TEST_F(E2bAttack, ThePortsOfASandboxTakeItsTrafficTokenAlone) {
+TEST_F(E2bAttack, ThePortsOfASandboxAcceptOnlyItsTrafficToken) {
   const Box x = make(mine()), y = make(theirs());
   const auto at = [](const std::string& host, const std::string& token, Headers more = {}) {
     more.emplace_back("Host", host + ".sandbox.test");
@@ -350,14 +350,13 @@ TEST_F(E2bAttack, ThePortsOfASandboxTakeItsTrafficTokenAlone) {
   };
   EXPECT_NE(x.token, x.traffic);
   EXPECT_TRUE(barred(at("8123-" + x.id, y.traffic)));
-  EXPECT_TRUE(barred(at("8123-" + x.id, x.token))) << "whoever may see a page has not the token of all";
+  EXPECT_TRUE(barred(at("8123-" + x.id, x.token))) << "the right to see a page is not the sandbox's token";
   EXPECT_TRUE(barred(at("8123-" + x.id, "")));
   for (const char* port : {"0-", "99999-", "08123-", "x-", "8123-x."})
     EXPECT_EQ(at(port + x.id, x.traffic).status, 400) << port;
   Headers traffic = x.headers();
   traffic[1].second = x.traffic;
-  EXPECT_TRUE(barred(ask("POST", kList, traffic, "{}")))
-      << "and the token of a port opens no more than ports";
+  EXPECT_TRUE(barred(ask("POST", kList, traffic, "{}"))) << "and the token of the ports opens nothing else";
   const Answer closed = at("8123-" + x.id, x.traffic);
   EXPECT_GE(closed.status, 500) << closed.text;
   if (!isolates()) return;
@@ -389,9 +388,9 @@ TEST_F(E2bAttack, ThePortsOfASandboxTakeItsTrafficTokenAlone) {
   EXPECT_NE(own.text.find("the-program-s"), std::string::npos) << own.text;
 }
 
-TEST_F(E2bAttack, ASandboxThatIsBeingEndedIsNotMadeAnew) {
+TEST_F(E2bAttack, ASandboxThatIsBeingEndedIsNotRecreated) {
   const Box x = make(mine());
-  // Who does not read keeps it from being ended for a second.
+  // A client that does not read delays its end by a second.
   const std::string body = Json{{"command", "yes"}, {"agent_id", x.id}}.dump();
   HttpConnection slow(door()->url());
   const int small = 4096;
@@ -408,7 +407,7 @@ TEST_F(E2bAttack, ASandboxThatIsBeingEndedIsNotMadeAnew) {
   (void)run(x, "echo undead");
   kill.join();
   EXPECT_EQ(native(mine(), x.id).get("/sandboxes").text.find(x.id), std::string::npos)
-      << "it would stay for ever: nothing says when it ends";
+      << "it would stay forever: it has no timeout";
   EXPECT_EQ(rpc(x, kList, Json::object()).status, 502);
 }
 
@@ -429,10 +428,10 @@ TEST_F(E2bAttack, AClientThatVanishesGivesStdinBack) {
   }
   EXPECT_EQ(rpc(x, "/process.Process/CloseStdin", {{"process", process}}).status, 200);
   const Answer list = rpc(x, kList, Json::object());
-  EXPECT_EQ(list.body.at("processes").size(), 1U) << "the process goes on: " << list.text;
+  EXPECT_EQ(list.body.at("processes").size(), 1U) << "the process continues: " << list.text;
 }
 
-TEST_F(E2bAttack, ALargeMessageHoldsNobodyUp) {
+TEST_F(E2bAttack, ALargeMessageDelaysNobody) {
   const Box x = make(mine());
   Json many = Json::array();
   for (int i = 0; i < 190000; ++i) many.push_back("aaaa");
@@ -481,7 +480,7 @@ TEST_F(E2bAttack, WhatIsKeptOfASandboxIsBounded) {
   EXPECT_EQ(messages_in(long_tag.text).at(0).at("error").at("code"), "invalid_argument");
 }
 
-TEST_F(E2bAttack, StreamsThatAreNoneAreRefused) {
+TEST_F(E2bAttack, MalformedStreamsAreRefused) {
   const Box x = make(mine());
   const std::string one = envelope(Json{{"process", {{"cmd", "true"}}}}.dump());
   std::string deep;
@@ -545,7 +544,7 @@ TEST_F(E2bAttack, UploadsThatAreHostileLeaveNothing) {
   EXPECT_EQ(ask("POST", "/files?path=packed", packed, "x").status, 415);
 }
 
-// What comes behind a refusal would be unpacked for nothing, as long as a caller likes.
+// Otherwise a caller could make the gateway unpack the rest of a refused upload for as long as it likes.
 TEST_F(E2bAttack, AnUploadThatIsRefusedIsNotReadToItsEnd) {
   const Box x = make(mine());
   ASSERT_EQ(rpc(x, "/filesystem.Filesystem/MakeDir", {{"path", "directory"}}).status, 200);
@@ -567,7 +566,7 @@ TEST_F(E2bAttack, AnUploadThatIsRefusedIsNotReadToItsEnd) {
 TEST_F(E2bAttack, EventsThatNobodyAsksForAreBounded) {
   const Box x = make(mine());
   const Answer watcher = rpc(x, "/filesystem.Filesystem/CreateWatcher", {{"path", "."}});
-  if (watcher.status == 501) GTEST_SKIP() << "this backend does not watch";
+  if (watcher.status == 501) GTEST_SKIP() << "this backend has no watches";
   ASSERT_EQ(watcher.status, 200) << watcher.text;
   const std::string command =
       "p=$(printf %0246d 0); i=0; while [ $i -lt 2500 ]; do : > $i$p; i=$((i+1)); done";

@@ -14,7 +14,7 @@
 namespace isogate::test {
 namespace {
 
-// Every call that takes a path, with this one.
+// Every call that takes a path, with this path.
 std::vector<Answer> every_call_with(const Caller& me, const std::string& path) {
   return {me.read(path),
           me.write(path, "x"),
@@ -137,7 +137,7 @@ TEST_F(FileAttack, F17_HardLinksShareNothing) {
   if (separates_agents()) {
     EXPECT_NE(x().run("ln '" + other + "/secret' got && cat got").at("stdout"), "of-y\n");
   }
-  if (isolates()) {  // all else is another mount: EXDEV
+  if (isolates()) {  // everything else is another mount: EXDEV
     EXPECT_EQ(said(x(),
                    "open('/tmp/own','w').close()\n"
                    "for p in ('/etc/passwd','/usr/bin/env','/proc/self/status','/tmp/own','/dev/null'):\n"
@@ -264,8 +264,8 @@ TEST_F(FileAttack, F31_NoTenantMakesFilesThatStay) {
             "");
 }
 
-// What root of this host has made immutable: calls say so, a purge puts it out of reach, and it goes once it
-// may.
+// A file that root of this host made immutable: calls report it, a purge moves it out of reach, and it is
+// removed once that is possible.
 TEST_F(FileAttack, F31_WhatCannotBeRemovedIsOutOfReachAfterAPurge) {
   if (!is_root()) GTEST_SKIP() << "only root makes files immutable";
   x().run("mkdir -p d/e; echo kept > f; echo kept > d/e/g; echo plain > plain");
@@ -298,7 +298,8 @@ TEST_F(FileAttack, F31_WhatCannotBeRemovedIsOutOfReachAfterAPurge) {
   EXPECT_EQ(found, immutable.size());
   y().run("true");
   EXPECT_TRUE(succeeded(y().call("DELETE", "/sandboxes/" + y().agent() + "?purge=true")));
-  EXPECT_TRUE(eventually(90, [&] { return std::filesystem::is_empty(top); })) << "it stays though it may go";
+  EXPECT_TRUE(eventually(90, [&] { return std::filesystem::is_empty(top); }))
+      << "it stays although it can be removed";
 }
 
 // CVE-2024-28189: a recursive chown that follows a link.

@@ -10,8 +10,8 @@
 namespace isogate::test {
 namespace {
 
-// Prints each readable file that holds one of the secrets; these come in two halves, so that this program is
-// none.
+// Prints each readable file that contains one of the secrets. Each secret is given in two halves, so that
+// this program does not contain it.
 std::string search(const std::vector<std::string>& secrets, const std::string& places) {
   std::string code = "import glob\nsecrets=[";
   for (const std::string& each : secrets)
@@ -41,7 +41,7 @@ TEST_F(InformationAttack, I90_TheGatewaysSecretsAreNowhere) {
     places += ",'/etc','/run','/tmp','/var','/dev/shm','/mnt','/opt','/home','/workspace','/core*'";
   const std::string code = search({kGatewaysSecret, gateway().key()}, places + "]");
   EXPECT_EQ(said(x(), code, {{"timeout_sec", 60}}), "");
-  // It would have been found.
+  // The control: the search does find it.
   const std::string planted =
       said(x(), code, {{"timeout_sec", 60}, {"env", {{"PLANTED", std::string("x") + kGatewaysSecret}}}});
   EXPECT_TRUE(std::regex_match(planted, std::regex("(/proc/[0-9]+/environ\n)+"))) << planted;
@@ -94,7 +94,7 @@ TEST_F(InformationAttack, I92_ScratchIsOnesOwn) {
   EXPECT_EQ(y().out("cat /tmp/secret /var/tmp/secret /dev/shm/secret 2>/dev/null; ls -A /tmp /dev/shm | grep "
                     "secret; true"),
             "");
-  EXPECT_EQ(y().out("grep -c 4096 /proc/sysvipc/shm; true"), "0\n") << "the ipc namespace is another's";
+  EXPECT_EQ(y().out("grep -c 4096 /proc/sysvipc/shm; true"), "0\n") << "it is another ipc namespace";
 }
 
 TEST_F(InformationAttack, I94_LocksOnSharedFilesAreAnAcceptedRisk) {
@@ -105,7 +105,7 @@ TEST_F(InformationAttack, I95_WhatCountsAndMeasuresTheMachineIsMasked) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   std::string files =
       "glob.glob('/sys/class/powercap/*/energy_uj')+glob.glob('/sys/devices/virtual/powercap/*/*/energy_uj')";
-  if (backend() != "k8s")  // of a pod the container runtime decides alone
+  if (backend() != "k8s")  // in a pod only the container runtime decides
     files +=
         "+glob.glob('/sys/devices/system/cpu/cpu*/thermal_throttle/*')+glob.glob('/sys/class/thermal/*/temp')"
         "+['/proc/interrupts','/proc/softirqs','/proc/schedstat']+glob.glob('/proc/irq/*/*')";
@@ -154,7 +154,7 @@ TEST_F(InformationAttack, I96_ErrorsAndLogsCarryNothingElse) {
   EXPECT_EQ(log.find("forged"), std::string::npos) << "the log has what a caller wrote";
 }
 
-// Of each call: with an agent that is there, and one that is not.
+// Each call, with an agent that exists and one that does not.
 TEST_F(InformationAttack, I97_WithoutAKeyNobodyLearnsWhichAgentsThereAre) {
   x().run("echo here > f");
   struct Call {
@@ -174,7 +174,7 @@ TEST_F(InformationAttack, I97_WithoutAKeyNobodyLearnsWhichAgentsThereAre) {
                         {"DELETE", "/sandboxes/AGENT?purge=true", ""},
                         {"GET", "/sandboxes", ""}};
   const std::string absent = "Z" + x().agent().substr(1);  // as long
-  // Status, headers and body but for what is another one in each answer.
+  // Status, headers and body, without what differs in every response.
   const auto answer = [&](const Call& call, const std::string& agent, const Headers& more) {
     std::string target = call.target, body = call.body;
     for (std::string* text : {&target, &body})
@@ -192,7 +192,7 @@ TEST_F(InformationAttack, I97_WithoutAKeyNobodyLearnsWhichAgentsThereAre) {
   };
   const Headers wrong = {{"Authorization", "Bearer isg_" + std::string(43, 'w')}};
   for (const Call& call : calls) {
-    // Few with a wrong key: many are answered 429.
+    // Only a few with a wrong key: many would get 429.
     for (const Headers& more :
          call.target == std::string("/exec") ? std::vector<Headers>{{}, wrong} : std::vector<Headers>{{}}) {
       const std::string of_absent = answer(call, absent, more), of_present = answer(call, x().agent(), more);

@@ -25,7 +25,7 @@ TEST_F(InputAttack, A99_TimeoutsThatMakeNoSense) {
   EXPECT_EQ(x().run("sleep 5", {{"timeout_sec", 0.001}}).at("outcome"), "timed_out");
 }
 
-TEST_F(InputAttack, A100_EnvironmentsReachTheTenantAlone) {
+TEST_F(InputAttack, A100_EnvironmentsReachOnlyTheTenant) {
   EXPECT_TRUE(
       refused(x().exec("true", {{"env", {{"BIG", std::string(1 << 20, 'x')}}}}), 400, "invalid_request"));
   EXPECT_TRUE(refused(x().exec("true", {{"env", {{"A=B", "x"}}}}), 400, "invalid_request"));
@@ -66,7 +66,7 @@ TEST_F(InputAttack, A101_ArgumentsThatCannotBe) {
   EXPECT_LT(resident_kib(front) - before, kib_bound(8192)) << "it was buffered";
 }
 
-TEST_F(InputAttack, A102_JsonThatIsNone) {
+TEST_F(InputAttack, A102_MalformedJson) {
   for (const std::string& body :
        {std::string(100000, '{'), "{\"command\":" + std::string(100000, '[') + std::string(100000, ']') + "}",
         std::string(10 << 20, '['), std::string("{\"a\":{\"a\":") + std::string(100000, '1') + "}}",
@@ -220,8 +220,7 @@ TEST_F(InputAttack, B118_WrongKeysInALoopAreSlowedDown) {
   }
   EXPECT_EQ(seen, (std::set<int>{401, 429}));
   EXPECT_EQ(bodies.size(), 1u) << "the answers differ";
-  EXPECT_EQ(Caller(own, "").get("/backends").status, 200)
-      << "the right key is shut out by others' wrong ones";
+  EXPECT_EQ(Caller(own, "").get("/backends").status, 200) << "wrong keys of others shut out the right one";
 }
 
 TEST_F(InputAttack, T122_NamesThatLookAlikeShareNothing) {
@@ -245,7 +244,7 @@ TEST_F(InputAttack, T122_NamesThatLookAlikeShareNothing) {
   EXPECT_EQ(places.size(), isolates() ? 1 : all.size()) << "each sees its own /workspace";
   if (!gives_uids()) GTEST_SKIP() << "all agents of an ordinary user's gateway, and all pods, share a uid";
   EXPECT_EQ(uids.size(), all.size());
-  // With one tenant a uid is the hash of the agent's name; the next one says that somebody had that before.
+  // With one tenant a uid is the hash of the agent's name; the next uid would show that the first was taken.
   uint32_t hash = 2166136261U;
   for (const char c : {'b', 'o', 'b'}) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   const long told = static_cast<long>(hash % 60000 + 10000), uid = std::stol(ab.as("bob").out("id -u"));
@@ -268,7 +267,7 @@ TEST_F(InputAttack, T123_NoAgentGetsAUidThatMeansSomething) {
   }
 }
 
-// What cannot be sent to a backend says nothing about that backend.
+// A request that is too large to send is no failure of the backend.
 TEST_F(InputAttack, OversizedNamesCostNobodyTheBackend) {
   x().run("true");
   const std::string path(70000, 'p');

@@ -11,7 +11,7 @@
 namespace isogate::test {
 namespace {
 
-// What the loader of a program says of itself: whether it has become somebody else. It ends there.
+// What the loader of a program reports: whether the program would run as another user. It then exits.
 constexpr const char* kWhoItBecomes =
     "import subprocess\n"
     "def becomes(path):\n"
@@ -47,7 +47,7 @@ TEST_F(KernelAttack, K78_NoSetuidProgramAndNoCapabilityOfAFileHelps) {
     EXPECT_TRUE(line.ends_with(" nobody else") || line.ends_with(" refused")) << line;
 }
 
-// Programs that somebody left in the workspace: of root's with its bits set, or with capabilities.
+// Programs left in the workspace: setuid files of root, and files with capabilities.
 TEST_F(KernelAttack, F21_K78_APlantedProgramIsWorthNothing) {
   if (!separates_agents()) GTEST_SKIP() << kNoIsolation;
   x().run("true");
@@ -84,7 +84,7 @@ TEST_F(KernelAttack, K76_K80_K81_F19_F22_DeniedSystemCalls) {
   struct Denied {
     long number;
     const char* arguments;
-    bool by_our_table = false;  // others may be content with less
+    bool by_our_table = false;  // other filters may refuse less
   };
   const Denied all[] = {{SYS_keyctl, "0,-3,0,0,0"},
                         {SYS_add_key, "b'user',b'a',b'b',1,-3"},
@@ -191,7 +191,7 @@ TEST_F(KernelAttack, K82_K83_NoKnobsAndNoCgroups) {
       "    except OSError: pass\n"
       "    break\n";
   EXPECT_EQ(said(x(), groups), "");
-  if (backend() == "namespace") {  // each layer by itself: the others would hide that it is gone
+  if (backend() == "namespace") {  // each layer by itself: the others would hide that it is missing
     EXPECT_EQ(said(x(), groups + "print(tops)\nprint(os.statvfs('/proc').f_flag&os.ST_RDONLY)"), "[]\n1\n");
   }
 }
@@ -226,8 +226,8 @@ TEST_F(KernelAttack, K84_NobodyTypesIntoTerminals) {
 TEST_F(KernelAttack, K86_FiltersOfOnesOwnHarmNobodyElse) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   const std::string code =
-      // 512 times "return ALLOW": the kernel allows 32,768 instructions, and every one of many filters slows a
-      // slow kernel down.
+      // 512 times "return ALLOW": the kernel allows 32,768 instructions, and every one of many filters slows
+      // a slow kernel down.
       "f=(ctypes.c_ubyte*(8*512))(*([6,0,0,0,0,0,0xff,0x7f]*512))\n"
       "class P(ctypes.Structure): _fields_=[('n',ctypes.c_ushort),('p',ctypes.c_void_p)]\n"
       "p=P(512,ctypes.addressof(f))\n"
@@ -278,7 +278,7 @@ TEST_F(KernelAttack, P49_F11_F12_TheFirstProcessIsClosed) {
   EXPECT_EQ(x().out("for p in /proc/[0-9]*; do readlink $p/root; done | sort -u"), "/\n");
 }
 
-// Beside another exec of the same agent, which may be in the same container.
+// Next to another exec of the same agent, which may be in the same container.
 TEST_F(KernelAttack, P49_NobodyReadsAnotherAgentsMemory) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   const std::string mark = new_mark();
@@ -294,7 +294,7 @@ TEST_F(KernelAttack, P49_NobodyReadsAnotherAgentsMemory) {
 
 TEST_F(KernelAttack, F34_F35_DevicesAreWhatTheySayAndMasksHold) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
-  // Which nodes there are, and of which kind each is.
+  // Which nodes exist, and the kind of each.
   EXPECT_EQ(
       said(x(),
            "import stat\n"
@@ -313,7 +313,7 @@ TEST_F(KernelAttack, F34_F35_DevicesAreWhatTheySayAndMasksHold) {
            "print('not',n)\n"
            "print(os.path.isdir('/dev') and not os.path.islink('/dev'), os.path.exists('/dev/console'))\n"),
       "True False\n");
-  // What tells of the machine and of others: not there, not to be read, or empty.
+  // Files that describe the machine and other tenants are missing, unreadable or empty.
   EXPECT_EQ(
       said(x(),
            "for n in ('kcore','keys','timer_list','timer_stats','sched_debug','latency_stats','scsi','acpi',"

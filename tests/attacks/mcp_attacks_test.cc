@@ -4,8 +4,8 @@
 
 #include "tests/attacks/attack.h"
 
-// What a caller may try at /mcp: with no key or another tenant's, with another door's, as a page, and with
-// messages that are meant to cost the gateway more than their sender.
+// What a caller may try at /mcp: with no key or another tenant's, with a token of another listener, as a
+// page, and with messages that are meant to cost the gateway more than their sender.
 namespace isogate::test {
 namespace {
 
@@ -65,7 +65,7 @@ class McpAttack : public Attack {
     return answer.body.value("result", Json::object());
   }
   static std::string text_of(const Json& result) { return result["content"][0]["text"]; }
-  // Sends a call and leaves its answer to be read.
+  // Sends a call and does not read its response.
   static void send(HttpConnection& connection, const std::string& body) {
     Headers all = headers(mine());
     all.emplace_back("Content-Length", std::to_string(body.size()));
@@ -83,7 +83,7 @@ TEST_F(McpAttack, AnotherTenantsAgentOfTheSameNameIsAnotherSandbox) {
   EXPECT_EQ(result(mine(), "read_file", {{"path", "secret"}})["structuredContent"]["content"], "mine");
 }
 
-TEST_F(McpAttack, ASandboxsTokenOfAnotherDoorIsNoKeyHere) {
+TEST_F(McpAttack, ASandboxsTokenOfAnotherListenerIsNoKeyHere) {
   const std::string token = sha256_hex("token");
   for (const Headers& each :
        {Headers{{"X-Access-Token", mine()}}, Headers{{"X-API-Key", mine()}},
@@ -167,7 +167,7 @@ TEST_F(McpAttack, AClientThatReadsNothingCostsItsProgramNotTheGateway) {
   })) << "they left";
 }
 
-TEST_F(McpAttack, MessagesThatAreNoneAreRefused) {
+TEST_F(McpAttack, MalformedMessagesAreRefused) {
   std::string deep = R"({"jsonrpc":"2.0","id":1,"method":"tools/call","params":)";
   for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
   std::string batch = "[";
@@ -192,7 +192,8 @@ TEST_F(McpAttack, ANameOfAnAgentIsNeverAnotherPath) {
   }
   const Answer both =
       post(mine(), call("exec", {{"command", "true"}, {"agent_id", "other"}}), "/mcp/" + name());
-  EXPECT_EQ(both.body["result"]["isError"], true) << "one that the path names cannot be left: " << both.text;
+  EXPECT_EQ(both.body["result"]["isError"], true)
+      << "the agent that the path names cannot be changed: " << both.text;
 }
 
 TEST_F(McpAttack, APageWithAClientsKeyIsRefused) {

@@ -33,7 +33,7 @@ std::vector<std::string> own_addresses() {
   return found;
 }
 
-// Listens on every address of this host, IPv6's too where there is one.
+// Listens on every address of this host, also of IPv6 if it has one.
 class Listener {
  public:
   Listener() : socket_(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -46,7 +46,7 @@ class Listener {
 
  private:
   bool listens(int family) {
-    sockaddr_storage any{};  // of all zeroes
+    sockaddr_storage any{};  // all zeroes
     any.ss_family = static_cast<sa_family_t>(family);
     socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     auto* address = reinterpret_cast<sockaddr*>(&any);
@@ -93,9 +93,9 @@ TEST_F(NetworkAttack, N70_NoListenerOfThisHostIsReached) {
 TEST_F(NetworkAttack, N71_NoMetadataAndNoInternet) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   if (backend() == "k8s" && !cluster_enforces_policies())
-    GTEST_SKIP() << "this network enforces no policy: tests/k8s has what is refused then";
+    GTEST_SKIP() << "this network enforces no policy: tests/k8s covers what is refused then";
   if (backend() ==
-      "k8s") {  // a way there is, and nothing goes: from the node's own address nobody answers either
+      "k8s") {  // there is a route, but no packet gets out: the node's own address does not answer either
     const std::string node = own_addresses().front();
     EXPECT_EQ(said(x(),
                    "for a in ('169.254.169.254',80),('1.1.1.1',53),('" + node +
@@ -106,7 +106,7 @@ TEST_F(NetworkAttack, N71_NoMetadataAndNoInternet) {
               "True\nTrue\nTrue\nno name\n");
     return;
   }
-  // Not even a packet leaves: there is no route, and nobody to ask for names.
+  // Not even a packet leaves: there is no route and no name server.
   EXPECT_EQ(said(x(),
                  "print(reach(socket.AF_INET,('169.254.169.254',80)),reach(socket.AF_INET,('1.1.1.1',53)))\n"
                  "print(reach(socket.AF_INET6,('fd00:ec2::254',80)) in (97,99,101))\n"
@@ -150,7 +150,7 @@ TEST_F(NetworkAttack, N72_N77_AgentsShareNoSocket) {
 }
 
 // What `ip link add`, `ip addr add`, `tc` and `iptables` ask the kernel for.
-TEST_F(NetworkAttack, N77_NobodyChangesHisNetwork) {
+TEST_F(NetworkAttack, N77_NobodyChangesTheNetwork) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   EXPECT_EQ(
       said(
@@ -177,7 +177,7 @@ TEST_F(NetworkAttack, N77_NobodyChangesHisNetwork) {
 
 TEST_F(NetworkAttack, N73_NoPathSockets) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
-  // Docker's has the runner's own, in a directory that is read-only, whose other side takes one peer alone.
+  // On docker there is the runner's own, in a read-only directory; its listener accepts only one peer.
   EXPECT_EQ(
       x().out("find / -xdev -type s 2>/dev/null; find /run /var /tmp /dev /etc /mnt -type s 2>/dev/null"),
       "");
@@ -196,7 +196,7 @@ TEST_F(NetworkAttack, N74_NoOtherSocketFamilies) {
       "def s(f,t=1,p=0):\n  r=call(41,f,t,p)\n  return r if r<0 else 0\n"
       "print([s(*a) for a in ((1,),(2,),(10,),(16,3,0))])\n";
   EXPECT_EQ(said(x(), open), "[0, 0, 0, 0]\n") << "Unix, TCP, and netlink to read routes are served";
-  // AF_PACKET, raw sockets: what asks for a capability, whatever the filter.
+  // AF_PACKET, raw sockets: these need a capability, whatever the filter allows.
   EXPECT_EQ(said(x(), open + "print({s(*a) in (-1,-97) for a in ((17,3,3),(2,3,1),(10,3,58),(2,3,255))})"),
             "[0, 0, 0, 0]\n{True}\n");
   if (!filters_calls()) GTEST_SKIP() << "AF_VSOCK, AF_ALG and the like: " << kRuntimesFilter;

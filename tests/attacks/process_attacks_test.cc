@@ -66,7 +66,7 @@ TEST_F(ProcessAttack, P43_P44_StoppedDeafAndManyAreKilled) {
   EXPECT_TRUE(gone_within(3, mark)) << marked(mark).size() << " survivors";
 }
 
-// What is killed while it spawns faster than one can look.
+// It spawns faster than its processes can be listed, and is still killed.
 TEST_F(ProcessAttack, P41_AChainOfForksIsCaught) {
   const std::string mark = new_mark();
   const std::string chain = "import os,sys\nwhile True:\n  if os.fork(): os._exit(0)\n  os.setsid()\n";
@@ -192,9 +192,9 @@ TEST_F(ProcessAttack, P51_AClientThatLeavesFreesEverything) {
 
 TEST_F(ProcessAttack, P52_IsAFault) { GTEST_SKIP() << "tests/faults kills the gateway mid-exec"; }
 
-// What supervises an exec is not reached by what it supervises: in a namespace that is pid 1, in a container
-// the runner and the program's parent.
-TEST_F(ProcessAttack, X133_NobodyChangesHisSupervisor) {
+// A program cannot affect what supervises it: in a namespace that is pid 1, in a container the runner and the
+// program's parent.
+TEST_F(ProcessAttack, X133_NobodyChangesTheSupervisor) {
   if (!separates_agents()) GTEST_SKIP() << "as an ordinary user, agents and gateway share one uid";
   const std::string attack =
       "import ctypes, os, resource\n"
@@ -239,13 +239,13 @@ TEST_F(ProcessAttack, X133_SpinningProgramsAreEndedInTime) {
       "os.close(go)\n"
       "while True: pass\n";
   double took = 60;
-  for (int tries = 0; tries < 3 && took > 4; ++tries) {  // other tests may hold this machine up
+  for (int tries = 0; tries < 3 && took > 4; ++tries) {  // other tests may slow this machine down
     Answer ended;
     const double once = seconds_of([&] {
       ended = x().post("/exec", {{"argv", {"/usr/bin/python3", "-c", spin, mark}}, {"timeout_sec", 3}});
     });
-    // A container whose runner is late is killed from outside: then nobody knows, and the answer waits for no
-    // Engine.
+    // A container whose runner is late is killed from outside: then the outcome is unknown, and the response
+    // does not wait for the Engine.
     const bool killed = shares_container() && refused(ended, 502, "outcome_unknown");
     EXPECT_TRUE(gone_within(killed ? 10 : 0, mark)) << marked(mark).size() << " are left: " << ended.text;
     EXPECT_TRUE(killed || (succeeded(ended) && ended.body.at("outcome") == "timed_out")) << ended.text;
@@ -254,7 +254,7 @@ TEST_F(ProcessAttack, X133_SpinningProgramsAreEndedInTime) {
   EXPECT_LT(took, 4);
 }
 
-// A supervisor that cannot open /proc finds nothing, which is not the same as that nothing is there.
+// A supervisor that cannot open /proc finds nothing, which does not mean that nothing is there.
 TEST_F(ProcessAttack, X134_NothingOutlivesAnExecThatBlindsItsSupervisor) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   const std::string mark = new_mark();
@@ -276,7 +276,7 @@ TEST_F(ProcessAttack, X134_NothingOutlivesAnExecThatBlindsItsSupervisor) {
   EXPECT_EQ(x().run("echo works").at("stdout"), "works\n");
 }
 
-// A program's streams are its own, by their names too.
+// A program may also open its own streams by name.
 TEST_F(ProcessAttack, X135_AProgramOpensItsStreamsByName) {
   const Json result =
       x().run("echo out > /dev/stdout; echo err > /dev/stderr; cat /dev/stdin > /proc/self/fd/1",
@@ -313,7 +313,7 @@ std::unique_ptr<Gateway> of_a_user() {
 
 // Another exec of the same agent opens the victim's pipe, takes what was left in it at the end, and keeps it
 // from ending. The front meanwhile waits for a client that does not read.
-TEST(SharedUidAttack, AThiefOfOutputHoldsUpNobody) {
+TEST(SharedUidAttack, AThiefOfOutputDelaysNobody) {
   const auto gateway = of_a_user();
   const Caller x(*gateway, "x");
   ExecStream victim(x, {{"command", "echo $$ > new; mv new victim; exec cat /dev/zero"}, {"timeout_sec", 2}});

@@ -11,7 +11,7 @@ namespace {
 
 TEST_F(ResourceAttack, R56_FullScratchCostsOneself) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
-  // A pod has its /tmp on its node's disk, which has no size that a write meets.
+  // A pod has its /tmp on its node's disk, which has no limit that a write reaches.
   std::vector<std::string> places = {"/dev/shm"};
   if (backend() != "k8s") places.emplace_back("/tmp");
   for (const std::string& place : places) {
@@ -101,7 +101,7 @@ const char* const kDiskHoards[] = {
     "while n<100000: n+=1; open(str(n),'w').close(); os.setxattr(str(n),'user.hoard',b'x'*3000)\n",
 };
 
-TEST_F(ResourceAttack, R57_WhoFillsADiskStopsNobodyElse) {
+TEST_F(ResourceAttack, R57_AFullDiskStopsNobodyElse) {
   if (!isolates() || backend() == "k8s") GTEST_SKIP() << "its workspaces are on no file system of their own";
   const auto gateway = another("config: {workspace_fs: loop, disk_mb: 32}");
   const Caller me(*gateway, "hoarder");
@@ -139,14 +139,14 @@ TEST_F(ResourceAttack, R57_UploadsAtOnceShareTheLimit) {
       if (answer.status == 200 || answer.status == 201) ++stored;
       if (answer.status == 507) ++refusals;
     });
-  // A program writes meanwhile, too: of that no upload is half.
+  // A program writes at the same time, too; no upload is stored in part because of it.
   me.run("head -c 8M /dev/zero > of-program");
   for (std::thread& upload : uploads) upload.join();
   EXPECT_EQ(stored + refusals, 12);
   EXPECT_GE(refusals, 7) << "more than the limit was taken";
   EXPECT_GE(stored, 1);
   const int there = std::stoi(me.out("find . -name 'part-*' -size 6291456c | wc -l"));
-  EXPECT_EQ(there, stored) << "what is there is whole";
+  EXPECT_EQ(there, stored) << "every stored file is complete";
   EXPECT_EQ(me.out("find . -name 'part-*' | wc -l"), std::to_string(there) + "\n");
 }
 
@@ -252,13 +252,13 @@ TEST_F(ResourceAttack, R63_NobodyTakesAPriorityAboveOthers) {
   for (int i = 0; i < 11; ++i)
     took.push_back(seconds_of([&] { EXPECT_EQ(y().run("echo served").at("stdout"), "served\n"); }));
   std::sort(took.begin(), took.end());
-  EXPECT_LT(took[5], 2.0) << "another agent waits for who spins";
+  EXPECT_LT(took[5], 2.0) << "another agent waits for the spinning programs";
   spinning.connection.close();
   // A container that is late is killed from outside, with what is begun meanwhile.
   EXPECT_TRUE(eventually(30, [&] { return x().exec("true").status == 200; }));
 }
 
-// Where a program is told that all is flushed, and nothing was: also of a descriptor that is none.
+// sync(2) and the like report success and flush nothing, even on an invalid descriptor.
 TEST_F(ResourceAttack, R64_SyncFlushesNothing) {
   if (!filters_calls()) GTEST_SKIP() << (isolates() ? kRuntimesFilter : kNoIsolation);
   EXPECT_EQ(said(x(), "print(call(162),call(306,-1))"), "0 0\n");
@@ -273,7 +273,8 @@ TEST_F(ResourceAttack, R64_SyncFlushesNothing) {
             "True\n");
 }
 
-// Held in memory that is no heap: charged to who holds it, or refused; and free when he has ended.
+// Memory outside of the heap is charged to its holder or refused, and is free again when the holder has
+// ended.
 TEST_F(ResourceAttack, R65_HoardsAreChargedOrRefused) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   const auto gateway = another("limits: {memory_mb: 128}");
@@ -338,7 +339,7 @@ TEST_F(ResourceAttack, R68_BombsOfDataEndAtTheirTimeout) {
   }
 }
 
-// Of floods, crashes and refused calls: what is written of them does not grow with what a tenant writes.
+// The log of floods, crashes and refused calls does not grow with what a tenant writes.
 TEST_F(ResourceAttack, R69_TheLogDoesNotGrowWithWhatTenantsWrite) {
   x().run("true");
   const size_t before = gateway().log().size();

@@ -1,5 +1,5 @@
-// A directory with a file that nobody can read: who tries sleeps in the kernel, and no signal ends that.
-// Root's alone. A FUSE server in this process answers all but the read.
+// A directory with a file that cannot be read: a reader sleeps in the kernel, and no signal ends that. Needs
+// root. A FUSE server in this process answers everything except the read.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ class StuckFiles {
   StuckFiles& operator=(const StuckFiles&) = delete;
   ~StuckFiles();
   [[nodiscard]] const std::string& path() const { return directory_.path(); }  // with the file `stuck`
-  [[nodiscard]] bool is_read() const { return read_; }                         // somebody sleeps
-  void release();  // whoever sleeps gets an error, and the directory is an empty one
+  [[nodiscard]] bool is_read() const { return read_; }                         // a reader sleeps
+  void release();  // sleeping readers get an error, and the directory becomes empty
 
  private:
   void serve();

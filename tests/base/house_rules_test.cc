@@ -1,5 +1,5 @@
-// What a tenant can name is opened by the workspace module alone, beneath a descriptor. Time that passes is
-// measured by a clock that nobody sets. What stands below includes nothing from above.
+// Only the workspace module opens what a tenant can name, beneath a descriptor. Elapsed time is measured by a
+// clock that nobody sets. A lower layer includes nothing from a higher one.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 namespace isogate {
 namespace {
 
-// Sources that open by a path nevertheless, and whose paths these are.
+// Sources that still open by path, and whose paths these are.
 const std::map<std::string, std::string> kWhosePaths = {
     {"gateway/front/front_main.cc", "the front's own directory, 0700"},
     {"gateway/front/sandboxes/evidence_check.cc", "/proc/self/ns/*"},
@@ -73,9 +73,9 @@ TEST(HouseRules, TenantPathsAreOpenedBeneathADescriptor) {
   for (const auto& [name, paths] : unused) ADD_FAILURE() << name << " opens nothing by path any more";
 }
 
-// Sources that ask for the time of day, which may jump, and what it is to them.
+// Sources that read the time of day, which may jump, and what for.
 const std::map<std::string, std::string> kTimesOfDay = {
-    {"lib/clock.h", "the one who asks"},
+    {"lib/clock.h", "reads it for all others"},
     {"lib/log_line.cc", "a line's date"},
     {"gateway/cli/commands/ps.cc", "the age of an exec, for people"},
     {"gateway/front/e2b/files.cc", "the end of a signed URL, which its client dates"},
@@ -112,12 +112,12 @@ TEST(HouseRules, NoDeadlineIsATimeOfDay) {
       }
     }
   }
-  for (const auto& [name, what] : unused) ADD_FAILURE() << name << " asks for no time of day any more";
+  for (const auto& [name, what] : unused) ADD_FAILURE() << name << " does not read the time of day any more";
 }
 
-// What a path begins with, from the bottom up, one list for each part of the tree: a file includes what is in
-// its own place and in the lines before it, and nothing of its neighbours in the line. Of several the longest
-// counts.
+// Prefixes of paths, from the bottom up, one list for each part of the tree. A file includes from its own
+// prefix and from the lines before it, and nothing of its neighbours in the line. If several match, the
+// longest counts.
 using Order = std::vector<std::vector<std::string>>;
 const std::vector<Order> kOrders = {
     {{"sdk/include/"}, {"sdk/runner_link/", "lib/"}, {"runner/"}, {"runner/agent/", "plugins/", "gateway/"}},
@@ -141,7 +141,7 @@ const std::vector<Order> kOrders = {
 
 struct Place {
   size_t line = 0;
-  std::string prefix;  // empty: none of this order
+  std::string prefix;  // empty: not in this order
 };
 
 Place place_of(const std::string& path, const Order& order) {

@@ -31,7 +31,7 @@ TEST(Limits, EveryKindHasNamesAndCapabilitiesOfItsOwn) {
   }
 }
 
-TEST(Limits, CrossTheAbiAsTheyAre) {
+TEST(Limits, CrossTheAbiUnchanged) {
   EXPECT_TRUE(take({})->empty());
   EXPECT_TRUE(Limits::take(nullptr, 0)->empty());
   Limits limits;
@@ -54,7 +54,7 @@ TEST(Limits, WhatIsUnknownTwiceOrMalformedIsRefused) {
   EXPECT_EQ(take(std::vector<isogate_limit>(257, {99, 0, 1})).error().status, ISOGATE_INVALID_ARGUMENT);
 }
 
-TEST(Limits, SkippedAreUnknownIdsAlone) {
+TEST(Limits, OnlyUnknownIdsAreSkipped) {
   const auto limits = take({{99, 0, 1}, {ISOGATE_LIMIT_PIDS, 0, 5}}, UnknownLimit::kSkip);
   ASSERT_TRUE(limits.ok());
   EXPECT_EQ(*limits, (Limits{{ISOGATE_LIMIT_PIDS, 5}}));

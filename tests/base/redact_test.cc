@@ -109,7 +109,7 @@ TEST(Redact, FindsRegisteredSecretsInEveryForm) {
   EXPECT_EQ(redact("a " + secret + " b"), "a [redacted:registered] b");
   EXPECT_EQ(redact("q=tr0ub4dor%20%26%20three%3F"), "q=[redacted:registered]");
   EXPECT_EQ(redact("q=tr0ub4dor%20%26%20three%3f"), "q=[redacted:registered]");
-  // base64 of it alone, and behind one and two bytes
+  // base64 of it, also after one and two bytes
   for (const char* encoded :
        {"dHIwdWI0ZG9yICYgdGhyZWU/", "eHRyMHViNGRvciAmIHRocmVlPw==", "eHh0cjB1YjRkb3IgJiB0aHJlZT8="}) {
     std::string clean = redact(std::string("b64 ") + encoded);
@@ -135,7 +135,7 @@ TEST(Redact, HasOneSortedTableWithReasons) {
 }
 
 TEST(Redact, IsLinearInHostileText) {
-  // Each would take far longer were it quadratic: every position the beginning of a shape.
+  // Each would take far longer if redaction were quadratic: a pattern may begin at every position.
   for (std::string part :
        {"sk-", "eyJ.", "eyJ", "://", "password ", "password=\"", "token\\\"", "bearer ", "-----BEGIN ", "a_",
         "a-", "Authorization: ", "-----BEGIN PRIVATE KEY-----x", "AKIA", "--token ", "://a"}) {

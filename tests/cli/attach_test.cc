@@ -24,7 +24,7 @@ std::string state(bool pty, const std::string& standard_in) {
       .dump();
 }
 
-// Takes every exec; `standard_in` is the state's.
+// Accepts every exec; `standard_in` is the `stdin` of its state.
 std::string answer_to(const std::string& request, bool pty = false, const std::string& standard_in = "open") {
   if (request.starts_with("POST /exec ")) return json_answer(202, state(pty, standard_in));
   if (request.starts_with("GET /execs/")) return json_answer(200, state(pty, standard_in));
@@ -145,7 +145,7 @@ TEST(ExecInteractive, ACloseOfTheGatewayGivesItsReason) {
   EXPECT_NE(done.err.find("(1008, output was dropped)"), std::string::npos) << done.err;
 }
 
-TEST(ExecInteractive, AHandshakeThatIsNoneIsLost) {
+TEST(ExecInteractive, AnInvalidHandshakeIsALostConnection) {
   FakeGateway gateway([](const std::string& request) {
     if (request.find("Sec-WebSocket-Key") == std::string::npos) return answer_to(request);
     return std::string("HTTP/1.1 101 X\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: no\r\n\r\n");

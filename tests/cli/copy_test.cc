@@ -154,7 +154,7 @@ TEST_F(Copy, WhatIsLeftOutIsNamedAndEndsWith1) {
   EXPECT_EQ(in.exit_code, 1);
   EXPECT_NE(in.err.find("left out: `link`: symlink\n"), std::string::npos) << in.err;
   EXPECT_NE(in.err.find("left out: `fifo`: it is a FIFO, socket or device\n"), std::string::npos) << in.err;
-  EXPECT_EQ(sh("ls in").out, "one\nsub\n") << "all else is copied";
+  EXPECT_EQ(sh("ls in").out, "one\nsub\n") << "everything else is copied";
   ASSERT_EQ(sh("ln -s one in/link; mkfifo in/fifo").exit_code, 0);
   auto out = cp({"-r", "c:in", "back"});
   EXPECT_EQ(out.exit_code, 1);
@@ -216,7 +216,7 @@ TEST_F(Copy, ASymlinkAtTheDestinationIsNotFollowed) {
   EXPECT_EQ(read_whole(local("s/g")), "new\n");
 }
 
-// ---- a gateway that is not to be trusted
+// ---- a hostile gateway
 
 std::string tar_of(const std::function<void(TarWriter&)>& fill) {
   std::string bytes;

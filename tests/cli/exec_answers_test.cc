@@ -1,4 +1,4 @@
-// What `isogate exec` makes of answers, good and bad.
+// How `isogate exec` handles responses, valid and invalid.
 #include <gtest/gtest.h>
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-// A listener that answers as a test says, byte for byte: what no real gateway would ever do to a client.
+// A listener that answers as a test says, byte for byte, even what no real gateway would ever send.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class FakeAttachment {
     int opcode = 0;  // 1 text, 2 binary, 8 close
     std::string bytes;
   };
-  std::optional<Message> next();          // nullopt: the client has gone, or sent nothing for 20 s
+  std::optional<Message> next();          // nullopt: the client has disconnected, or sent nothing for 20 s
   bool receives(const std::string& all);  // text messages and stdin as they come, up to these bytes
 
  private:
@@ -41,7 +41,7 @@ class FakeAttachment {
 
 class FakeGateway {
  public:
-  // Gets one whole request (head and body) and answers the bytes to send; then the connection is closed.
+  // Gets one whole request (head and body) and returns the bytes to send; then the connection is closed.
   using Answer = std::function<std::string(const std::string& request)>;
 
   explicit FakeGateway(Answer answer, std::string unix_path = "");  // empty: TCP on 127.0.0.1

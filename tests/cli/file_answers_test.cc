@@ -1,4 +1,4 @@
-// What read, write, ls and rm make of answers, good and bad.
+// How read, write, ls and rm handle responses, valid and invalid.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

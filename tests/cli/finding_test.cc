@@ -53,7 +53,7 @@ TEST(Finding, LocalKeyIsNotSentOverTheSocketWhichNeedsNone) {
   EXPECT_EQ(run_with({}, {"ls", "--state-dir", state.path()}).exit_code, 0);
   EXPECT_EQ(run_with({{"ISOGATE_KEY", "env-one"}}, {"ls", "--state-dir", state.path()}).exit_code, 0);
   EXPECT_EQ(gateway.requests().at(0).find("Authorization"), std::string::npos);
-  EXPECT_TRUE(carries(gateway.requests().at(1), "env-one")) << "one that was named is meant";
+  EXPECT_TRUE(carries(gateway.requests().at(1), "env-one")) << "a key that was named is sent";
 }
 
 TEST(Finding, ANamedKeyThatTheSocketRefusesIsToldToBeNeedless) {

@@ -71,7 +71,7 @@ TEST_F(RealGateway, AProgramThatIsNotThereIs127) {
   EXPECT_EQ(run({"exec", "--", "no-such-program"}).exit_code, 127);
 }
 
-TEST_F(RealGateway, OutputOverTheCapIsCutAndSaidSo) {
+TEST_F(RealGateway, OutputOverTheCapIsTruncatedAndReported) {
   auto done = run({"exec", "--max-output", "10", "-c", "seq 1000"});
   EXPECT_EQ(done.exit_code, 0);
   EXPECT_EQ(done.out.size(), 10u);

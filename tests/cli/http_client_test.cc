@@ -66,7 +66,7 @@ TEST(Escape, PathsKeepTheirInnerSlashes) {
   EXPECT_EQ(percent_encode("a/b&c=d"), "a%2Fb%26c%3Dd");
 }
 
-TEST(HttpClient, SendsTheKeyInTheHeaderAlone) {
+TEST(HttpClient, SendsTheKeyOnlyInTheHeader) {
   FakeGateway gateway([](const std::string&) { return json_answer(200, "{}"); });
   auto answer = client_of(gateway).call(post("{\"x\":1}"));
   ASSERT_TRUE(answer.ok()) << answer.error().message;

@@ -1,4 +1,4 @@
-// What exec -d, ps, logs and kill make of answers.
+// How exec -d, ps, logs and kill handle responses.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 constexpr double kAnswerSec = 30;
 constexpr const char* kRevision = "2026-07-28";
 
-// What no client passes on is not there.
+// Variables that MCP hosts do not pass on are not set.
 ProgramOptions environment_of_clients(std::string err_file) {
   ProgramOptions options;
   options.env = {{"ISOGATE_URL", ""}, {"ISOGATE_KEY", ""}, {"ISOGATE_STATE_DIR", ""}};
@@ -65,7 +65,7 @@ class Shim {
     return all;
   }
 
-  // A line that fits, once there is one.
+  // A line that matches, once there is one.
   Json wait_for(const std::function<bool(const Json&)>& fits) {
     Json found;
     eventually(kAnswerSec, [&] {
@@ -192,7 +192,7 @@ TEST_F(McpOverStdio, ANameThatNoHeaderCanHoldReachesTheGateway) {
   EXPECT_EQ(shim.call(request_2026(++id, "a\r\nX-Evil: 1"))["error"]["code"], -32601);
 }
 
-TEST_F(McpOverStdio, CallsRunBesideEachOther) {
+TEST_F(McpOverStdio, CallsRunConcurrently) {
   Shim shim(at_gateway({"--agent", "beside"}));
   shim.ask(request_2025(1, "tools/call", exec("until [ -e go ]; do sleep 0.01; done; echo went")));
   shim.call(request_2026(2, "tools/call", exec("touch go")));
@@ -355,7 +355,8 @@ TEST(McpCommand, ARequestGoesOutAsItCameWithItsHeaders) {
   shim.answer_to(1);
   const std::string request = gateway.requests().at(0);
   for (const std::string& part :
-       {std::string("POST /mcp/alice-1 HTTP/1.1\r\n"), std::string("\r\nMCP-Protocol-Version: 2026-07-28\r\n"),
+       {std::string("POST /mcp/alice-1 HTTP/1.1\r\n"),
+        std::string("\r\nMCP-Protocol-Version: 2026-07-28\r\n"),
         std::string("\r\nMcp-Method: tools/call\r\n"),
         "\r\nMcp-Name: =?base64?" + base64_encode("\xc3\xbc") + "?=\r\n",
         std::string("\r\nAccept: application/json, text/event-stream\r\n"), "\r\n\r\n" + modern})

@@ -30,7 +30,7 @@ TEST(PluginCommand, DescribeSaysWhatAPluginIs) {
   EXPECT_NE(text.out.find("config_schema\n{\n"), std::string::npos) << text.out;
 }
 
-// The first g++ command of a page, as it stands there, with the place of the tree filled in.
+// The first g++ command of a page, with the path of the source tree filled in.
 std::string compiler_command(const std::string& page) {
   std::string text = read_whole(page);
   size_t begin = text.find("\ng++ ");

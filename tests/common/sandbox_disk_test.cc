@@ -46,7 +46,7 @@ class SandboxDiskTest : public testing::Test {
     disks_->set_policy({fs, disk_mb, true, true});
     const auto means = disks_->look(false);
     if (!means.obstacle.empty()) GTEST_SKIP() << means.obstacle;
-    if (fs == WorkspaceFs::kLoop && !loop_devices_work()) GTEST_SKIP() << "no loop device can be had here";
+    if (fs == WorkspaceFs::kLoop && !loop_devices_work()) GTEST_SKIP() << "no loop device is available here";
   }
 
   Result<std::unique_ptr<SandboxDisk>> open() {
@@ -64,7 +64,7 @@ class SandboxDiskTest : public testing::Test {
     if (!sandbox) return sandbox.error();
     return disks_->open_to_close(wanted_, sandbox->get());
   }
-  // Of the sandbox as one of `namespace`.
+  // Sweeps, with the sandbox recorded as one of `namespace`.
   void sweep(const std::string& backend) {
     { std::ofstream(at("backend")) << "namespace"; }
     disks_->sweep(backend, [](const std::string&) {});
@@ -173,7 +173,7 @@ TEST_F(SandboxDiskTest, ALoopFileSystemGrowsAndShrinksWithItsSetting) {
   EXPECT_EQ(error, ENOSPC);
 }
 
-TEST_F(SandboxDiskTest, WhatAHostThatDiedLeftIsMountedAnew) {
+TEST_F(SandboxDiskTest, WhatADeadHostLeftIsMountedAgain) {
   use(WorkspaceFs::kLoop, 16);
   if (IsSkipped()) return;
   const pid_t child = ::fork();
@@ -192,7 +192,7 @@ TEST_F(SandboxDiskTest, WhatAHostThatDiedLeftIsMountedAnew) {
     ASSERT_TRUE(disk.ok()) << disk.error().message;
     EXPECT_EQ(::faccessat((*disk)->home(), "kept", F_OK, 0), 0);
     sweep("namespace");
-    EXPECT_NE(mounts(), "") << "what is open is nobody's leftover";
+    EXPECT_NE(mounts(), "") << "an open disk is no leftover";
   }
   const pid_t another = ::fork();
   if (another == 0) {
@@ -233,7 +233,7 @@ TEST_F(SandboxDiskTest, WhatCannotBeOpenedCanBeEnded) {
   auto disk = to_close();
   ASSERT_TRUE(disk.ok()) << disk.error().message;
   EXPECT_EQ((*disk)->enforced_bytes(), 0u);
-  EXPECT_FALSE((*disk)->use().ok()) << "nothing is known of it";
+  EXPECT_FALSE((*disk)->use().ok()) << "its use is not known";
   EXPECT_TRUE((*disk)->release().ok());
   EXPECT_EQ(mounts(), "");
   disk->reset();
@@ -344,7 +344,7 @@ TEST_F(SandboxDiskTest, WithoutAQuotaItIsAdvisoryAndOnlyWhereThatIsEnough) {
   EXPECT_EQ((*accepted)->enforced_bytes(), 0u);
   wanted_.best_effort = false;
   disks_->set_policy({WorkspaceFs::kDirectory, 16, false, true});
-  EXPECT_EQ(disks_->look(false).obstacle, "") << "a default does not stop anybody";
+  EXPECT_EQ(disks_->look(false).obstacle, "") << "a default limit is no obstacle";
   EXPECT_THAT(disks_->look(false).words, HasSubstr("advisory"));
   auto by_default = open();
   ASSERT_TRUE(by_default.ok()) << by_default.error().message;
@@ -389,7 +389,7 @@ TEST_F(SandboxDiskTest, WhatIsSaidOfAllSandboxesNamesNoSize) {
   }
 }
 
-// Of what was there before the limit, and of writes that are under way at the same time.
+// What was there before the limit counts, and so do concurrent writes.
 TEST(DiskCounterTest, AWriteIsRefusedByWhatIsThereAndWhatIsUnderWay) {
   const TemporaryDirectory place("/var/tmp");
   { std::ofstream(place.path() + "/there") << std::string(6 * kMebibyte, 'x'); }
@@ -449,10 +449,10 @@ TEST(DiskCounterTest, AFileTooManyIsRefused) {
   EXPECT_EQ(DiskHold(quota.get()).grow_to(1).error().os_errno, EDQUOT);
 }
 
-// Of xfs a project quota says ENOSPC.
+// On xfs an exceeded project quota is ENOSPC.
 const auto kFull = testing::AnyOf(HasSubstr("quota"), HasSubstr("No space left"));
 
-// On a file system of its own with project quotas; the kernel has to have them.
+// On a file system of its own with project quotas; the kernel must support them.
 class ProjectQuotaTest : public SandboxDiskTest, public testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
@@ -464,7 +464,7 @@ class ProjectQuotaTest : public SandboxDiskTest, public testing::WithParamInterf
                                                 std::string(GetParam()) + " " + image + " && mkdir " + disk +
                                                 " && mount -o loop,prjquota " + image + " " + disk +
                                                 " && mkdir -m 711 " + disk + "/" + wanted_.id});
-    if (made.exit_code != 0) GTEST_SKIP() << "no project quotas can be had here: " << made.err;
+    if (made.exit_code != 0) GTEST_SKIP() << "no project quotas are available here: " << made.err;
     mounted_ = true;
     disks_ = std::make_unique<SandboxDisks>(disk, true);
     disks_->set_policy({WorkspaceFs::kDirectory, 16, true, true});
@@ -487,7 +487,7 @@ class ProjectQuotaTest : public SandboxDiskTest, public testing::WithParamInterf
     if (!sandbox) return sandbox.error();
     return disks_->open(wanted_, sandbox->get());
   }
-  // As the sandbox's user, who has none of root's rights: the errno that ends this shell's loop of `write`.
+  // As the sandbox's user, without root's rights: the errno that ends this shell's loop of `write`.
   static std::string as_user(const std::string& script) {
     return run_program({"setpriv", "--reuid=61900", "--regid=61900", "--clear-groups", "--bounding-set=-all",
                         "--inh-caps=-all", "sh", "-c", script})
@@ -517,7 +517,7 @@ TEST_P(ProjectQuotaTest, HoldsInBytesAndFilesAndGoesWithTheSandbox) {
               kFull);
   EXPECT_EQ(run_program({"sh", "-c", "head -c 30M /dev/zero > " + disk() + "/of-others"}).exit_code, 0);
   ASSERT_TRUE((*opened)->release().ok());
-  EXPECT_EQ(as_user("cd " + files + " && head -c 20M /dev/zero > more"), "") << "no limit is left of it";
+  EXPECT_EQ(as_user("cd " + files + " && head -c 20M /dev/zero > more"), "") << "its limit is gone";
 }
 
 TEST_P(ProjectQuotaTest, CountsWhatWasThereBefore) {

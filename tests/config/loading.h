@@ -8,7 +8,7 @@
 
 namespace isogate::test {
 
-// A directory of its own that goes with it.
+// A directory that is removed with this object.
 class Directory {
  public:
   Directory();
@@ -27,7 +27,7 @@ struct Sources {
   int port = -1;
 };
 
-// As load_config(), the file being called c.yaml in messages and HOME being /home/me.
+// As load_config(); the file is called c.yaml in messages, and HOME is /home/me.
 Result<Loaded> load(const Sources& sources);
 
 Loaded loaded(const Sources& sources);        // fails the test where it does not load

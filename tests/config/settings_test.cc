@@ -30,7 +30,8 @@ std::string content(const std::string& path) {
 
 // A file made from the table of settings.
 void expect_published(const std::string& name, const std::string& made) {
-  EXPECT_EQ(content(source_file(name)), made) << name << " is behind the settings: run scripts/generate.sh";
+  EXPECT_EQ(content(source_file(name)), made)
+      << name << " is older than the settings: run scripts/generate.sh";
 }
 
 TEST(Settings, ArePublishedAsDocumentation) {
@@ -184,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(All, Samples,
                          ::testing::Values("k8s.yaml", "local-dev.yaml", "production.yaml",
                                            "single-host.yaml"));
 
-// Of a manifest the ConfigMap's file.
+// The file in a manifest's ConfigMap.
 std::string deployed(const std::string& path) {
   for (const YAML::Node& each : YAML::LoadAllFromFile(source_file(path))) {
     if (each["kind"] && each["kind"].as<std::string>() == "ConfigMap")
@@ -267,7 +268,7 @@ TEST(Document, GoesRoundExactly) {
 
 TEST(Document, OfDefaultsGoesRound) {
   Config config;
-  config.limits.tenant_share_percent = 100;  // as one who names no tenants gets it
+  config.limits.tenant_share_percent = 100;  // as for a configuration that names no tenants
   auto back = config_from_json(config_to_json(config));
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(config_to_json(*back), config_to_json(config));

@@ -99,7 +99,7 @@ TEST(TenantShare, CountsAmongSeveralTenants) {
   EXPECT_EQ(share("-"), 100u);
   EXPECT_EQ(share(keys_of("one", "one")), 100u);
   EXPECT_EQ(share(keys_of("one", "two")), 50u);
-  EXPECT_EQ(share("limits: {tenant_share_percent: 30}"), 30u) << "what is written down holds";
+  EXPECT_EQ(share("limits: {tenant_share_percent: 30}"), 30u) << "a configured value applies";
 }
 
 TEST(Precedence, IsFlagThenEnvironmentThenFileThenDefault) {
@@ -151,7 +151,7 @@ TEST(RequireRemote, IsNotTalkedAwayByAnythingUnclear) {
               HasSubstr("c.yaml:1:17: `require_remote`"));
 }
 
-// The settings of which the strictest source wins: a value and a stricter one.
+// The settings whose strictest source wins: a value and a stricter one.
 struct StrictCase {
   const char *path, *loose, *strict;
 };
@@ -282,7 +282,7 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"e2b.max_timeout_sec", "7200"},
     {"backends", "local"}};
 
-// What must be there for a setting to be accepted.
+// The other settings that a setting needs to be accepted.
 std::string needed_by(const std::string& path) {
   if (path == "tls.cert") return "tls: {key: /srv/k}";
   if (path == "tls.key") return "tls: {cert: /srv/c}";

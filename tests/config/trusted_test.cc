@@ -1,4 +1,4 @@
-// A gateway started by root does what its configuration says: nobody else may be able to write that.
+// A gateway started by root does what its configuration says: nobody else may be able to write that file.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

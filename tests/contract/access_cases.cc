@@ -81,7 +81,7 @@ void a_wrong_key_is_refused_the_same_way_everywhere(World& w) {
   EXPECT_EQ(
       answer_of(http_call(own->url(), "GET", "/backends", {{"Authorization", "bearer " + right}})).status,
       200)
-      << "the scheme has no case";
+      << "the scheme is case-insensitive";
   EXPECT_EQ(own->log().find(right), std::string::npos) << "a key in the log";
 }
 
@@ -99,7 +99,7 @@ void the_unix_socket_knows_its_peer(World& w) {
   EXPECT_EQ(local.run("cat file").at("stdout"), "over the socket");
   const Answer wrong =
       answer_of(http_call(w.gateway.unix_url(), "GET", "/backends", {{"Authorization", "Bearer wrong"}}));
-  EXPECT_TRUE(refused(wrong, 401, "unauthenticated")) << "a wrong key is not made up for by the peer's uid";
+  EXPECT_TRUE(refused(wrong, 401, "unauthenticated")) << "the peer's uid does not compensate for a wrong key";
 }
 
 // Attack 116: another user of this machine, over the socket and over loopback.
@@ -116,7 +116,7 @@ void another_user_is_not_let_in(World& w) {
   });
   if (w.starter == Starter::kUser)
     as_user(kOrdinaryUser, [&] {
-      EXPECT_TRUE(succeeded(Caller(w.gateway.unix_url(), "", "a").exec("true"))) << "its own user is";
+      EXPECT_TRUE(succeeded(Caller(w.gateway.unix_url(), "", "a").exec("true"))) << "its own user is let in";
     });
 }
 

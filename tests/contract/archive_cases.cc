@@ -35,7 +35,7 @@ struct Member {
 struct Archive {
   std::map<std::string, Member> members;
   Json skipped;         // path → reason
-  std::string problem;  // empty: it is whole
+  std::string problem;  // empty: it is complete
   [[nodiscard]] bool has(const std::string& name) const { return members.count(name) > 0; }
 };
 
@@ -49,7 +49,7 @@ Archive parse(std::string_view bytes) {
     if (!step) archive.problem = step.error().message;
     if (!step || *step == TarReader::Step::kMore) break;
     if (*step == TarReader::Step::kMember) {
-      EXPECT_FALSE(archive.has(reader.member().name)) << reader.member().name << " is there twice";
+      EXPECT_FALSE(archive.has(reader.member().name)) << reader.member().name << " occurs twice";
       last = &(archive.members[reader.member().name] = {reader.member(), {}});
     }
     if (*step == TarReader::Step::kContent) last->content += reader.content();
@@ -229,7 +229,7 @@ void no_member_leaves_the_workspace_by_a_link(World& w) {
   EXPECT_EQ(w.me.out("cat inside/x"), "through");
 }
 
-// Promise 5: of what was cut, only files that came whole are there.
+// Promise 5: of a truncated upload, only complete files are stored.
 void a_truncated_archive_is_an_error(World& w) {
   const std::string tar = tar_of([](TarWriter& out) {
     out.directory({"d"});
@@ -319,7 +319,7 @@ void a_file_that_shrinks_while_it_is_read_cuts_the_archive(World& w) {
         }
       },
       std::runtime_error)
-      << "the answer looks whole";
+      << "the response looks complete";
   EXPECT_NE(parse(bytes).problem, "");
   EXPECT_EQ(whole_archive(get_archive(w.me, "s")).members.at("large").content.size(), 1u << 20);
 }

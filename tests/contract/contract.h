@@ -1,6 +1,6 @@
-// One table of cases that every backend has to pass, whatever it isolates. A case gets a world: a running
-// gateway with that backend alone, and an agent of its own in it. What only some backends can do is asked
-// of the world's capabilities, as a client would ask GET /backends; a case never asks for a backend's name.
+// One table of cases that every backend must pass, whatever it isolates. A case gets a world: a running
+// gateway with only that backend, and its own agent. What only some backends can do is read from the world's
+// capabilities, as a client would read GET /backends; a case never asks for a backend's name.
 #pragma once
 
 #include <memory>
@@ -70,12 +70,12 @@ std::string key_of(char c);
 // What shared_dirs of every world names: prefix `shared`, with `hello` ("shared hello\n") in it.
 const std::string& shared_directory();
 
-// No process has the mark any more: of this host, or, where programs run elsewhere, of the sandbox as its
-// next exec sees it.
+// No process has the mark any more: on this host or, if programs run elsewhere, in the sandbox as its next
+// exec sees it.
 bool nothing_left(World& w, const std::string& mark);
 // A static program, which sandboxes run to have a server (port_server.c).
 std::string port_server();
-// Of GET /sandboxes; null: the agent has none.
+// Its row of GET /sandboxes; null: the agent has no sandbox.
 Json row_of(const Caller& me);
 
 }  // namespace isogate::test

@@ -20,14 +20,14 @@ const std::vector<std::string> kBackends = {"local", "namespace", "docker", "k8s
 struct Param {
   Starter starter;
   std::string backend;
-  const Case* each;  // nullptr: only tells why this backend is left out
+  const Case* each;  // nullptr: only reports why this backend is left out
 };
 
 void PrintTo(const Param& param, std::ostream* to) { *to << param.backend; }
 
-// With ISOGATE_TEST_CASES=sandbox those alone that another kind of sandbox could break: what the gateway
-// decides by itself is left out. With `files` those that another kind of workspace could break, with
-// `transport` those that another way to the same runner could.
+// With ISOGATE_TEST_CASES=sandbox only the cases that another kind of sandbox could break: what the gateway
+// itself decides is left out. With `files` those that another kind of workspace could break, with `transport`
+// those that another way to the same runner could break.
 std::vector<const Case*> all_cases() {
   const char* given = std::getenv("ISOGATE_TEST_CASES");
   const std::string which = given == nullptr ? "" : given;
@@ -125,15 +125,14 @@ class Contract : public testing::TestWithParam<Param> {
   }
 };
 
-// What a case does with its sandbox as such, another one cannot share.
+// Cases that end or replace their sandbox cannot share it.
 bool wants_its_own(const Case* each) {
   for (const auto cases : {sandbox_cases(), agent_cases(), selection_cases(), operation_cases()})
     if (each >= cases.data() && each < cases.data() + cases.size()) return true;
   return false;
 }
 
-// What an earlier case has left running would be found by the next one: a port that is taken, a file that
-// comes back.
+// The next case would find what an earlier one left running: a port that is taken, a file that comes back.
 void end_long_execs(const Caller& shared) {
   const Answer list = shared.get("/execs?agent_id=" + shared.agent());
   if (list.status != 200) return;
@@ -141,7 +140,8 @@ void end_long_execs(const Caller& shared) {
     if (exec.at("state") != "ended") shared.call("DELETE", "/execs/" + exec.at("exec_id").get<std::string>());
 }
 
-// A pod takes seconds to come and to go: there most cases are of one agent, whose workspace each finds empty.
+// A pod takes seconds to start and to end: most cases there share one agent, and each finds its workspace
+// empty.
 std::string agent_of(Stage& stage, const Param& param) {
   if (stage.row.at("locality") != "cluster" || wants_its_own(param.each)) return param.each->name;
   const Caller shared(*stage.gateway, "shared");
@@ -228,7 +228,7 @@ GatewayOptions options_for(const std::string& backend, Starter starter, const st
 }
 
 std::unique_ptr<Gateway> World::another(const std::string& more, const std::string& state_dir) const {
-  // Gateways that share an engine have a name each; one that comes back has its own.
+  // Each of the gateways that share an engine has its own name, and keeps it over a restart.
   static std::map<std::string, std::string> names;
   const auto known = names.find(state_dir);
   const std::string name = known != names.end() ? known->second : "another-" + new_mark();

@@ -52,7 +52,7 @@ void a_program_that_cannot_be_run_is_126(World& w) {
 
 void a_timeout_is_124_and_keeps_what_was_said(World& w) {
   const std::string mark = new_mark();
-  w.me.run("true");  // the time is the call's, which begins before its program does
+  w.me.run("true");  // the time counts from the call, which begins before its program
   Json result;
   const double took = seconds_of([&] {
     result = w.me.run("echo part; echo why >&2; sleep " + mark, {{"timeout_sec", 0.4}});
@@ -88,10 +88,10 @@ void who_stopped_itself_dies_at_the_timeout(World& w) {
   EXPECT_TRUE(nothing_left(w, mark));
 }
 
-// Promise 2: what keeps stdout open does not hold the answer.
+// Promise 2: a child that keeps stdout open does not delay the response.
 void a_background_child_does_not_hold_the_answer(World& w) {
   const std::string mark = new_mark();
-  w.me.run("true");  // what opening the sandbox takes is not what is measured
+  w.me.run("true");  // the time to open the sandbox is not measured
   Json result;
   const double took = seconds_of([&] { result = w.me.run("sleep " + mark + " & echo hi"); });
   EXPECT_LT(took, 5.0);

@@ -170,7 +170,7 @@ void an_error_tells_nothing_of_the_host(World& w) {
       EXPECT_EQ(answer.text.find(secret), std::string::npos) << answer.text;
   }
   const Answer escaped = w.me.read("a\x1b[31m\r\nlevel=error");
-  EXPECT_EQ(escaped.text.find('\x1b'), std::string::npos) << "a control character as it is";
+  EXPECT_EQ(escaped.text.find('\x1b'), std::string::npos) << "an unescaped control character";
 }
 
 const Case kErrorCases[] = {

@@ -176,7 +176,7 @@ void artifacts_beyond_the_limit_are_said_to_be_missing(World& w) {
                      {"agent_id", w.me.agent()},
                      {"artifact_dir", "many"},
                      {"timeout_sec", 110}};
-  // Not parsed: that would take longer than all else.
+  // Not parsed: that would take longer than everything else.
   const std::string answer = connection.request("POST", "/exec", w.me.headers(), body.dump()).body;
   size_t artifacts = 0;
   for (size_t at = 0; (at = answer.find("\"path\":", at)) != std::string::npos; ++at) ++artifacts;

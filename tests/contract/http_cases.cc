@@ -8,7 +8,7 @@
 
 #include "tests/contract/contract.h"
 
-// The door itself: connections, many of them, and requests that break the rules (fault 22).
+// The listener itself: connections, many of them, and requests that break the rules (fault 22).
 namespace isogate::test {
 namespace {
 
@@ -96,7 +96,7 @@ void sixty_four_clients_are_served_at_once(World& w) {
         }
         const std::string n = std::to_string(i);
         if (me.content("said") == n + "-0\n" + n + "-1\n" + n + "-2\n" + n + "-3\n" + n + "-4\n") ++right;
-        // A gateway that stops has 30 s for all that is left, which 64 pods do not end in on a busy machine.
+        // A gateway that stops has 30 s for what is left; on a busy machine 64 pods take longer to end.
         // An engine that is busy with so many may refuse some for a while.
         std::string last;
         EXPECT_TRUE(eventually(300, [&] {
@@ -131,7 +131,7 @@ void one_agent_may_run_many_at_once(World& w) {
 void too_many_at_once_are_429(World& w) {
   const auto own = w.another("limits: {max_execs: 2, exec_queue: 1, tenant_share_percent: 100}");
   const Caller me(*own, "a"), other = me.as("b");
-  for (const Caller& each : {me, other}) each.run("true");  // to have a sandbox may take longer than all else
+  for (const Caller& each : {me, other}) each.run("true");  // opening a sandbox may take longer than the rest
   ExecStream first(me, {{"command", "sleep 600"}}), second(me, {{"command", "sleep 600"}});
   ASSERT_EQ(first.next()->at("event"), "start");
   ASSERT_EQ(second.next()->at("event"), "start");
@@ -222,7 +222,8 @@ void a_body_that_was_not_read_is_no_request(World& w) {
   connection.send("PUT /workspace/files/" + w.me.agent() + "/x HTTP/1.1\r\nHost: x\r\nContent-Length: " +
                   std::to_string(inner.size()) + "\r\n\r\n" + inner);
   EXPECT_EQ(connection.read_response("PUT").status, 401);
-  EXPECT_TRUE(connection.closed_within(5)) << "the body of a refused request was neither read nor the end";
+  EXPECT_TRUE(connection.closed_within(5))
+      << "the body of a refused request was neither read nor did it end the connection";
   EXPECT_EQ(w.me.out("ls -A"), "");
 }
 

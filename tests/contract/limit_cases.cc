@@ -4,7 +4,7 @@
 namespace isogate::test {
 namespace {
 
-// True: this backend enforces it. Otherwise it has to say so.
+// True: this backend enforces it. Otherwise it must refuse it.
 bool enforces(World& w, const std::string& controller, const Json& cgroup) {
   if (w.can("limit_" + controller)) return true;
   const Answer answer = w.me.exec("touch ran", {{"cgroup", cgroup}});
@@ -87,7 +87,7 @@ void sampled_cpu_holds(Caller& me) {
   EXPECT_LT(spun.at("cpu_ms").get<double>(), 0.45 * spun.at("duration_ms").get<double>());
 }
 
-// Where the kernel cannot limit one exec, what it uses is looked at; but only where that is written down.
+// If the kernel cannot limit one exec, its use is sampled, but only if the configuration says so.
 void limits_are_sampled_where_that_is_written_down(World& w) {
   for (const char* what : {"limit_memory", "limit_cpu", "limit_pids"}) {
     if (w.can(what)) GTEST_SKIP() << "this backend enforces the limits of one exec";
@@ -118,7 +118,7 @@ void a_limit_that_makes_no_sense_is_refused(World& w) {
   EXPECT_FALSE(one.body.at("error").at("retryable").get<bool>());
 }
 
-// A limit of the sandbox that cannot be enforced refuses it; accepting less has to be written down.
+// A limit of the sandbox that cannot be enforced refuses it; only the configuration can accept less.
 void a_sandbox_limit_is_enforced_or_refuses_the_sandbox(World& w) {
   const std::string backend = "backends:\n  - name: " + w.backend + "\n    limits: {disk_mb: 64";
   if (w.can("sandbox_limit_disk")) GTEST_SKIP() << "this backend enforces disk limits";
@@ -155,7 +155,7 @@ void a_write_over_the_disk_limit_changes_nothing(World& w) {
   expect_quota_refusal(me.call("PUT", me.file_url("other"), {}, half), kLimit);
   expect_quota_refusal(me.write("half", half, {{"append", true}}), kLimit);
   EXPECT_EQ(me.run("stat -c %s half; ls").at("stdout"), "5242880\nhalf\nkept\n");
-  // What a program wrote counts, at once or a moment later; what is removed does not any more.
+  // What a program wrote counts, at once or a moment later; what was removed no longer counts.
   me.run("head -c 3M /dev/zero > of-program; sync of-program");
   EXPECT_TRUE(eventually(10, [&] { return me.write("more", std::string(2 << 20, 'z')).status == 507; }));
   EXPECT_EQ(me.content("kept"), "old");
@@ -163,7 +163,7 @@ void a_write_over_the_disk_limit_changes_nothing(World& w) {
   EXPECT_TRUE(succeeded(me.post("/workspace/remove", {{"path", "half"}})));
   EXPECT_TRUE(eventually(10, [&] { return me.write("more", "fits").status == 200; }));
   const Json row = me.get("/sandboxes").body.at("sandboxes").at(0);
-  // A claim may be a volume of its own, which shows when it is there.
+  // A claim may be a separate volume, which is known only once it exists.
   const std::string enforcement = row.at("disk").at("enforcement");
   if (!w.can("sandbox_limit_disk")) {
     EXPECT_EQ(enforcement, "advisory") << row;
@@ -190,7 +190,7 @@ void the_sandboxes_of_a_tenant_have_so_much_disk_together(World& w) {
   const Answer refusal = third.exec("true");
   EXPECT_TRUE(refused(refusal, 507, "quota_exceeded"));
   EXPECT_NE(refusal.text.find("max_disk_mb_per_tenant"), std::string::npos) << refusal.text;
-  EXPECT_EQ(first.out("echo 1"), "1\n") << "those that are there go on";
+  EXPECT_EQ(first.out("echo 1"), "1\n") << "existing ones continue";
   EXPECT_TRUE(succeeded(second.call("DELETE", "/sandboxes/second?purge=true")));
   EXPECT_EQ(third.out("echo 3"), "3\n");
 }

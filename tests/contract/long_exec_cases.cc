@@ -9,7 +9,8 @@
 #include "tests/contract/contract.h"
 #include "tests/support/websocket.h"
 
-// Execs that go on without their client: their state, output from an offset, input, signals, terminals, ends.
+// Execs that continue without their client: their state, output from an offset, input, signals, terminals,
+// ends.
 namespace isogate::test {
 namespace {
 
@@ -23,7 +24,7 @@ std::set<std::string> members_of(const Json& object) {
   return names;
 }
 
-// Its output as it was read, event by event or message by message. Each begins where the one before it ended.
+// Its output as read, event by event or message by message. Each begins where the one before it ended.
 struct Heard {
   std::string out, error;
   Json start, exit;  // null: none came
@@ -57,7 +58,7 @@ struct MemoryOnly {
   Caller me;
 };
 
-// One that the case starts, and that ends with it.
+// An exec that the case starts, and that ends with it.
 class LongLived {
  public:
   // With `background`, unless it has `wait_sec`.
@@ -66,7 +67,7 @@ class LongLived {
     started = me_.post("/exec", std::move(request));
     if (started.body.is_object()) id = started.body.value("exec_id", "");
   }
-  // One that is there.
+  // An existing one.
   LongLived(const Caller& me, std::string exec_id) : id(std::move(exec_id)), me_(me) {}
   LongLived(const LongLived&) = delete;
   LongLived& operator=(const LongLived&) = delete;
@@ -74,7 +75,7 @@ class LongLived {
     try {
       if (!id.empty()) me_.call("DELETE", url());
     } catch (const std::exception&) {
-      // its gateway is gone, and it with it
+      // its gateway has ended, and it with it
     }
   }
 
@@ -95,7 +96,7 @@ class LongLived {
     throw std::runtime_error("it does not end: " + started.text);
   }
   [[nodiscard]] Answer output(const std::string& query = {}) const { return me_.get(url("/output" + query)); }
-  // What is there now, added to what was heard already.
+  // The output so far, added to what was already read.
   void hear(Heard& heard) const {
     const Answer answer = output("?stdout_offset=" + std::to_string(*heard.out_offset) +
                                  "&stderr_offset=" + std::to_string(*heard.error_offset));
@@ -206,7 +207,7 @@ std::string numbers_to(int last) {
 }
 
 void background_answers_at_once_with_a_state(World& w) {
-  w.me.run("true");  // to open a sandbox may take longer than all else
+  w.me.run("true");  // opening a sandbox may take longer than the rest
   std::optional<LongLived> exec;
   const double took = seconds_of([&] { exec.emplace(w.me, Json{{"command", "sleep 300"}}); });
   ASSERT_EQ(exec->started.status, 202) << exec->started.text;
@@ -250,7 +251,7 @@ void an_ended_exec_has_its_result(World& w) {
   EXPECT_EQ(end.at("artifacts")[0].at("path"), "out/made");
 }
 
-// Its client goes while it waits for the answer.
+// Its client disconnects while it waits for the response.
 void a_long_lived_exec_goes_on_without_its_client(World& w) {
   const std::string body = Json{
       {"command", "touch begun; " + std::string(kUntilGo) + "touch over"},
@@ -266,7 +267,7 @@ void a_long_lived_exec_goes_on_without_its_client(World& w) {
   client.close();
   sleep_sec(0.5);
   ASSERT_TRUE(succeeded(w.me.write("go", "")));
-  EXPECT_TRUE(eventually(60, [&] { return w.me.read("over").status == 200; })) << "it went with its client";
+  EXPECT_TRUE(eventually(60, [&] { return w.me.read("over").status == 200; })) << "it ended with its client";
 }
 
 void a_wait_answers_with_the_result_when_the_program_ends(World& w) {
@@ -278,7 +279,7 @@ void a_wait_answers_with_the_result_when_the_program_ends(World& w) {
   ASSERT_TRUE(succeeded(exec->started));
   EXPECT_LT(took, 60.0);
   const Json& result = exec->started.body;
-  EXPECT_EQ(members_of(result), members_of(w.me.run("true"))) << "it is the answer of any exec";
+  EXPECT_EQ(members_of(result), members_of(w.me.run("true"))) << "it is the response of any exec";
   EXPECT_EQ(result.at("stdout"), "hello\n");
   EXPECT_EQ(result.at("stderr"), "oops\n");
   EXPECT_EQ(result.at("exit_code"), 3);
@@ -389,7 +390,7 @@ void output_beyond_the_quota_of_the_disk_is_dropped(World& w) {
   EXPECT_TRUE(kept.out == all.substr(first));
   const LongLived next(me, request);
   EXPECT_LE(next.ended().at("stdout").at("first_offset").get<uint64_t>(), all.size() - kQuota)
-      << "it has the place of the one that ended";
+      << "it has the space of the one that ended";
   EXPECT_TRUE(refused(exec.output(), 404, "exec_not_found"));
   EXPECT_EQ(exec.state().at("stdout_bytes"), all.size());
 }
@@ -451,7 +452,7 @@ void a_follower_reads_on_to_the_exit_event(World& w) {
   ASSERT_EQ(follower.head().status, 200) << follower.head().body;
   EXPECT_EQ(follower.head().header("Content-Type"), "application/x-ndjson");
   ASSERT_TRUE(follower.hears("first\n"));
-  EXPECT_TRUE(exec.heard().exit.is_null()) << "without follow what is there is the end of the answer";
+  EXPECT_TRUE(exec.heard().exit.is_null()) << "without follow, the response ends with the output so far";
   ASSERT_TRUE(succeeded(w.me.write("go", "")));
   follower.rest();
   EXPECT_EQ(follower.heard.out, "first\nsecond\n");
@@ -463,7 +464,7 @@ void a_follower_reads_on_to_the_exit_event(World& w) {
   EXPECT_EQ(late.heard.exit.value("exit_code", 0), 6);
 }
 
-// It is what is there when the call comes, whatever the program writes meanwhile.
+// It is the output at the time of the call, whatever the program writes meanwhile.
 void without_follow_an_answer_ends_while_output_goes_on(World& w) {
   constexpr uint64_t kKept = 16 << 20;
   const LongLived exec(w.me, {{"command", "yes"}, {"timeout_sec", 120}, {"max_output_bytes", kKept}});
@@ -512,7 +513,7 @@ void who_leaves_holds_the_program_no_longer(World& w) {
   ASSERT_TRUE(follower.hears("ready\n"));
   ASSERT_TRUE(attached.hears("ready\n"));
   ASSERT_TRUE(succeeded(me.write("go", "")));
-  EXPECT_EQ(exec.state("?wait_sec=1").at("state"), "running") << "it does not wait for its readers";
+  EXPECT_EQ(exec.state("?wait_sec=1").at("state"), "running") << "the program does not wait for its readers";
   follower.leave();
   attached.socket.drop();
   EXPECT_EQ(exec.ended().at("exit_code"), 2);
@@ -639,7 +640,7 @@ void deleting_an_exec_kills_all_that_it_started(World& w) {
   EXPECT_EQ(answer.body.at("outcome"), "killed");
   EXPECT_EQ(answer.body.at("exit_code"), 137);
   EXPECT_TRUE(nothing_left(w, mark));
-  EXPECT_EQ(exec.heard().out, "up\n") << "its output is there yet";
+  EXPECT_EQ(exec.heard().out, "up\n") << "its output is still there";
 }
 
 void a_long_lived_exec_has_a_timeout(World& w) {
@@ -666,7 +667,7 @@ void deleting_its_sandbox_kills_a_long_lived_exec(World& w) {
   EXPECT_TRUE(gone_within(1, mark));
 }
 
-// True: this backend has terminals. Otherwise it has to say so.
+// True: this backend has terminals. Otherwise it must refuse them.
 bool has_terminals(World& w) {
   if (w.can("pty")) return true;
   EXPECT_TRUE(refused(w.me.exec("true", {{"wait_sec", 60}, {"pty", Json::object()}}), 501, "unsupported"));
@@ -742,7 +743,7 @@ void what_could_not_start_says_why(World& w) {
   EXPECT_TRUE(end.at("exit_code").is_null());
 
   const LongLived waited(w.me, {{"command", "touch ran"}, {"cwd", "absent"}, {"wait_sec", 300}});
-  EXPECT_TRUE(refused(waited.started, 400, "invalid_request")) << "who waits is refused as of any exec";
+  EXPECT_TRUE(refused(waited.started, 400, "invalid_request")) << "a waiting call is refused as for any exec";
   EXPECT_TRUE(refused(w.me.read("ran"), 404, "file_not_found"));
 }
 
@@ -976,7 +977,7 @@ void a_result_is_kept_longer_than_the_output(World& w) {
   const Caller me(*own, w.me.agent());
   EXPECT_TRUE(refused(me.exec("true", {{"background", true}, {"timeout_sec", 6}}), 400, "invalid_request"));
   const LongLived exec(me, {{"command", "echo out; sleep 300"}});
-  EXPECT_EQ(exec.ended().at("outcome"), "timed_out") << "the most is what one gets that names none";
+  EXPECT_EQ(exec.ended().at("outcome"), "timed_out") << "without a timeout it gets the maximum";
   EXPECT_TRUE(eventually(30, [&] { return exec.output().status == 404; })) << exec.output().text;
   const Json left = exec.state();
   EXPECT_EQ(left.at("state"), "ended");
@@ -989,14 +990,14 @@ void a_result_is_kept_longer_than_the_output(World& w) {
 
 bool finds_execs_again(World& w) { return w.can("kept_execs"); }
 
-// It is written a moment after its start.
+// The record is written a moment after its start.
 bool is_journaled(const Gateway& gateway, const std::string& exec_id) {
   for (const char* file : {"/front/state.db-wal", "/front/state.db"})
     if (read_whole(gateway.state_dir() + file).find(exec_id) != std::string::npos) return true;
   return false;
 }
 
-// Before it can say how its execs ended; the last of them is given.
+// Kills the gateway before it can record how its execs ended; `exec_id` is the last of them.
 void let_die(Gateway& gateway, const std::string& exec_id) {
   ASSERT_TRUE(eventually(30, [&] { return is_journaled(gateway, exec_id); }));
   ASSERT_EQ(::kill(front_of(gateway), SIGKILL), 0);
@@ -1005,7 +1006,7 @@ void let_die(Gateway& gateway, const std::string& exec_id) {
 }
 
 void an_exec_of_a_gateway_that_died_is_unknown(World& w) {
-  if (finds_execs_again(w)) GTEST_SKIP() << "it is found again";
+  if (finds_execs_again(w)) GTEST_SKIP() << "this backend finds it again";
   const auto first = w.another();
   const Caller before(*first, w.me.agent());
   const LongLived exec(before, {{"command", "echo up; sleep 300"}});
@@ -1137,7 +1138,7 @@ void an_orderly_stop_leaves_execs_where_it_keeps_sandboxes(World& w) {
   second->stop();
 }
 
-// Its front goes on, and has what came before.
+// Its front keeps running, and has the earlier output.
 void an_exec_outlives_its_backend_host(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
   const auto own = w.another();
@@ -1170,7 +1171,7 @@ void input_goes_on_after_its_backend_host_ended(World& w) {
   ASSERT_TRUE(attached.hears("before\n"));
   const pid_t host = host_of(*own, w.backend);
   ASSERT_GT(host, 0);
-  // It waits for a place, which the exec that goes on must not lose to it.
+  // It waits for a slot, which it must not take from the exec that continues.
   std::jthread newcomer([&me] { me.post("/exec", {{"command", "sleep 5"}}); });
   std::this_thread::sleep_for(std::chrono::seconds(1));
   EXPECT_EQ(::kill(host, SIGKILL), 0);
@@ -1194,7 +1195,7 @@ void kill_host(const Gateway& gateway, const std::string& backend) {
   ASSERT_TRUE(eventually(10, [&] { return ::kill(host, 0) != 0; }));
 }
 
-// Until none is started any more.
+// Until no backend host is started any more.
 void quarantine(const Gateway& gateway, const std::string& backend) {
   const auto killed = [&] {
     if (const pid_t host = host_of(gateway, backend); host > 0) ::kill(host, SIGKILL);

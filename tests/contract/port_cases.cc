@@ -45,7 +45,7 @@ class Connected {
   explicit Connected(const Caller& me, int port = kPort, const std::string& query = {})
       : socket(me.url(), port_url(me.agent(), std::to_string(port), query), me.headers(), 300) {}
 
-  // So many bytes, or what came before the end.
+  // That many bytes, or fewer if the end came first.
   std::string take(size_t size) {
     std::string bytes;
     while (bytes.size() < size) {
@@ -71,7 +71,7 @@ Answer dial(const Caller& me, const std::string& port, const std::string& agent 
   return answer_of(socket.answer());
 }
 
-// Where the backend cannot: the refusal, which names what is missing. True: nothing more is to be shown.
+// If the backend has no ports, expects the refusal, which names what is missing. True: the case is done.
 bool is_refused(World& w) {
   if (w.can("ports")) return false;
   w.me.run("true");
@@ -87,7 +87,7 @@ void bytes_to_and_from_a_port_are_exact(World& w) {
   Connected port(w.me, kPort, "?half_close=true");
   ASSERT_TRUE(port.socket.open()) << port.socket.answer().body;
   const std::string bytes = noise(10 << 20, 21);
-  std::string back;  // a part at a time: the client is of one thread
+  std::string back;  // a part at a time: the client has one thread
   for (size_t at = 0; at < bytes.size(); at += 200000) {
     const std::string part = bytes.substr(at, 200000);
     port.socket.send_binary(part);
@@ -129,7 +129,7 @@ void what_a_client_sent_before_it_left_arrives(World& w) {
   whole.socket.close();
   start_server(w.me, "flood", kPort + 1);
   Connected flood(w.me, kPort + 1);
-  EXPECT_EQ(flood.rest().size(), size_t{10} << 20) << "the end of the port is that of the WebSocket";
+  EXPECT_EQ(flood.rest().size(), size_t{10} << 20) << "the port's end ends the WebSocket";
   EXPECT_EQ(flood.socket.close_code(), 1000);
 }
 
@@ -155,7 +155,7 @@ void where_nobody_listens_the_port_is_closed(World& w) {
     last = answer_of(waiting.back()->socket.answer());
     if (last.status != 101) break;
   }
-  EXPECT_TRUE(refused(last, 502, "port_closed")) << "who accepts nobody holds nobody up";
+  EXPECT_TRUE(refused(last, 502, "port_closed")) << "a listener that accepts nobody delays nobody";
   EXPECT_TRUE(succeeded(w.me.exec("true"))) << "and it is no failure of the backend";
 }
 
@@ -191,7 +191,7 @@ void a_port_that_is_none_is_refused(World& w) {
 
 // None is created by it either.
 void a_sandbox_that_is_not_there_has_no_ports(World& w) {
-  if (!w.can("ports")) return;  // what it cannot, it refuses for every agent
+  if (!w.can("ports")) return;  // a backend without ports refuses them for every agent
   const Caller nobody = w.me.as("nobody-" + w.me.agent());
   EXPECT_TRUE(refused(dial(nobody, "80"), 404, "sandbox_not_found"));
   EXPECT_TRUE(row_of(nobody).is_null());
@@ -271,7 +271,7 @@ void connections_of_a_sandbox_are_bounded(World& w) {
   EXPECT_TRUE(refused(dial(me, std::to_string(kPort)), 429, "rate_limited"));
   one->socket.close();
   EXPECT_TRUE(eventually(30, [&] { return dial(me, std::to_string(kPort)).status == 101; }))
-      << "a place becomes free again";
+      << "a slot becomes free again";
 }
 
 void port_forward_carries_connections_of_this_machine(World& w) {

@@ -22,7 +22,7 @@ struct PortSite {
     const std::string output = "/execs/" + started.body.at("exec_id").get<std::string>() + "/output";
     ASSERT_TRUE(eventually(60, [&] { return me.get(output).text.find("ready") != std::string::npos; }));
   }
-  // By alpha's key, unless `headers` have another.
+  // With alpha's key, unless `headers` have another.
   [[nodiscard]] Answer ask(const std::string& method, const std::string& target, Headers headers = {},
                            const std::string& body = {}, const std::string& host = kHost) const {
     headers.emplace_back("Host", host);
@@ -91,7 +91,7 @@ void bodies_reach_the_port_whole(World& w) {
   ASSERT_EQ(chunked.status, 200);
   EXPECT_NE(chunked.body.find("hello"), std::string::npos);
   EXPECT_NE(chunked.body.find(" world"), std::string::npos);
-  EXPECT_EQ(chunked.body.find("x=y"), std::string::npos) << "its chunks are made anew";
+  EXPECT_EQ(chunked.body.find("x=y"), std::string::npos) << "its chunks are composed again";
   EXPECT_TRUE(chunked.body.ends_with("0\r\n\r\n")) << chunked.body;
   EXPECT_EQ(chunked.body.find("X-Trailer"), std::string::npos);
   const Answer head = site.ask("HEAD", "/");
@@ -133,7 +133,7 @@ void a_strangers_host_name_is_not_there(World& w) {
       << "the domain itself is the gateway";
 }
 
-// What two readers could take for different requests reaches no program.
+// A request that two readers could understand differently reaches no program.
 void a_smuggled_request_is_refused(World& w) {
   if (!w.can("ports")) return;
   const PortSite site(w);
@@ -170,7 +170,7 @@ void an_answer_in_doubt_is_not_passed_on(World& w) {
   EXPECT_TRUE(refused(site.ask("GET", "/", {}, {}, "8083-web.sbx.test"), 502, "port_closed"));
 }
 
-// A page that a browser shows has no key, and another one's may not use that nobody asks for one here.
+// A browser sends no key, and pages of other origins must not benefit from a gateway that requires none.
 void without_a_key_host_names_are_not_served(World& w) {
   if (!w.can("ports")) return;
   const auto own = w.another(std::string("anonymous: loopback\n") + kDomain);

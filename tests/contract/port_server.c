@@ -1,6 +1,6 @@
 /* port_server KIND PORT: what listens in a sandbox, on 127.0.0.1, for the cases about ports. Writes "ready" once it does.
  *
- *   echo    sends back what comes, to its end        six     the same on [::1] alone
+ *   echo    sends back what comes, to its end        six     the same, only on [::1]
  *   count   reads to the end, then sends the number of bytes
  *   flood   sends 10 MiB of a pattern and ends       hold    neither reads nor sends
  *   reset   reads a byte and breaks the connection   full    accepts nobody
@@ -62,7 +62,7 @@ static int ends_chunks(char tail[5], const char* bytes, size_t size) {
   return memcmp(tail, "0\r\n\r\n", 5) == 0;
 }
 
-/* An upgrade is agreed to, and then it echoes. A body is sent back behind the head. */
+/* Accepts an upgrade and then echoes. Sends a body back after the head. */
 static void http(int fd) {
   size_t size = 0;
   char* end = NULL;

@@ -40,7 +40,7 @@ void a_sandbox_is_created_before_its_first_use(World& w) {
   ASSERT_TRUE(succeeded(created));
   Json made = created.body, listed = row_of(w.me);
   ASSERT_TRUE(listed.is_object());
-  for (Json* each : {&made, &listed}) each->erase("disk");  // it is counted anew meanwhile
+  for (Json* each : {&made, &listed}) each->erase("disk");  // it was counted again in between
   EXPECT_EQ(made, listed);
   EXPECT_EQ(created.body.at("image"), nullptr);
   ASSERT_TRUE(succeeded(w.me.write("kept", "x")));
@@ -54,7 +54,7 @@ void a_sandbox_is_created_before_its_first_use(World& w) {
     EXPECT_TRUE(refused(w.me.post("/sandboxes", {{"image", bad}}), 400, "invalid_request")) << bad;
 }
 
-// The engines of the tests have the image isogate-test:small beside the one that is configured.
+// The engines of the tests have the image isogate-test:small in addition to the configured one.
 void a_sandbox_has_the_image_that_it_was_created_with(World& w) {
   const Json small{{"image", "isogate-test:small"}};
   if (!w.can("image")) {
@@ -110,7 +110,7 @@ void purging_a_sandbox_removes_every_trace(World& w) {
   EXPECT_TRUE(succeeded(w.me.call("DELETE", "/sandboxes/" + w.me.agent() + "?purge=true")));
   EXPECT_TRUE(row_of(w.me).is_null());
   EXPECT_TRUE(run_program({"find", w.gateway.state_dir() + "/sandboxes", "-name", id}).out.empty());
-  EXPECT_EQ(w.me.out("ls -A"), "") << "the next use starts anew";
+  EXPECT_EQ(w.me.out("ls -A"), "") << "the next use starts empty";
   EXPECT_TRUE(
       refused(w.me.call("DELETE", "/sandboxes/" + w.me.agent() + "?purge=perhaps"), 400, "invalid_request"));
 }
@@ -138,7 +138,7 @@ void deleting_ends_what_runs(World& w) {
   EXPECT_TRUE(gone_within(1, mark));
 }
 
-// A pin survives the gateway, however it went.
+// A pin survives the gateway, however it ended.
 void a_workspace_outlives_the_gateway(World& w, int how) {
   auto first = w.another();
   Caller before(*first, w.me.agent());
@@ -179,7 +179,7 @@ void a_lost_workspace_is_said_to_be_lost(World& w) {
   EXPECT_EQ(Caller(*next, "another").out("echo works"), "works\n");
 }
 
-// Its reader has stopped reading; it holds neither the sandbox nor who ends it.
+// Its reader has stopped reading; it delays neither the sandbox nor its end.
 void deleting_does_not_wait_for_a_stalled_download(World& w) {
   ASSERT_EQ(w.me.run("head -c 64M /dev/zero > big").at("exit_code"), 0);
   HttpConnection reader(w.gateway.url());
@@ -199,7 +199,7 @@ void sandboxes_are_bounded(World& w) {
   const Answer refusal = third.exec("true");
   EXPECT_TRUE(refused(refusal, 507, "quota_exceeded"));
   EXPECT_NE(refusal.text.find("max_sandboxes_per_tenant"), std::string::npos) << refusal.text;
-  EXPECT_EQ(first.out("echo 1"), "1\n") << "those that are there go on";
+  EXPECT_EQ(first.out("echo 1"), "1\n") << "existing ones continue";
   EXPECT_TRUE(succeeded(second.call("DELETE", "/sandboxes/second?purge=true")));
   EXPECT_EQ(third.out("echo 3"), "3\n");
 }

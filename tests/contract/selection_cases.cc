@@ -1,6 +1,6 @@
 #include "tests/contract/contract.h"
 
-// Promise 7: a backend that was named is that one or an error; and nothing runs below a floor.
+// Promise 7: a named backend serves or the call fails; and nothing runs below min_isolation.
 namespace isogate::test {
 namespace {
 
@@ -37,7 +37,7 @@ void a_named_backend_that_is_down_is_an_error(World& w) {
   EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
   EXPECT_TRUE(tells_what_was_tried(answer, {"gone"}));
   EXPECT_EQ(me.run("ls -A").at("stdout"), "") << "another backend took it";
-  EXPECT_EQ(me.run("true").at("backend"), w.backend) << "who names none gets the first eligible";
+  EXPECT_EQ(me.run("true").at("backend"), w.backend) << "a call that names none gets the first eligible one";
 }
 
 void a_sandbox_stays_on_its_backend(World& w) {
@@ -111,7 +111,7 @@ void nothing_runs_unisolated_by_itself(World& w) {
   EXPECT_EQ(me.get("/backends").body.at("backends").at(0).at("eligible"), false);
 }
 
-// What the operator wrote and every open would refuse is a reason not to be ready.
+// A setting that every open would refuse is a reason not to be ready.
 void an_egress_that_cannot_be_had_is_not_ready(World& w) {
   const std::string other = w.can("egress_deny") ? "allow" : "deny";
   for (const std::string& egress : {std::string("proxy"), other}) {

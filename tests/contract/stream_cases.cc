@@ -52,7 +52,7 @@ void what_a_backend_refuses_is_answered_as_for_exec(World& w) {
       continue;
     }
     Json last;
-    if (stream.status() == 200) {  // a backend that took its time: it says so at the end
+    if (stream.status() == 200) {  // a slow backend: it reports that at the end
       last = stream.rest().back();
       EXPECT_EQ(last.at("event"), "exit");
       EXPECT_EQ(last.at("outcome"), "not_started");

@@ -21,7 +21,7 @@ std::string watch_url(const Caller& me, const std::string& query) {
   return "/workspace/watch?agent_id=" + me.agent() + (query.empty() ? "" : "&" + query);
 }
 
-// An answer of Server-Sent Events, taken one by one; comments are left out.
+// A response of Server-Sent Events, read one by one; comments are skipped.
 class Watched {
  public:
   explicit Watched(const Caller& me, const std::string& query = {}, double timeout_sec = 120)
@@ -36,7 +36,7 @@ class Watched {
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
-  // nullopt: the answer is complete, or nothing but its signs of life came for so long.
+  // nullopt: the response has ended, or only comments arrived for that long.
   std::optional<WatchEvent> next() {
     for (const auto until = std::chrono::steady_clock::now() + kPatience;;) {
       if (std::chrono::steady_clock::now() > until) return std::nullopt;
@@ -75,7 +75,7 @@ class Watched {
     }
     return testing::AssertionFailure() << "the answer ended without " << type << " " << path;
   }
-  // Takes what is left; why it ended.
+  // Takes the rest; returns why it ended.
   std::string reason() {
     std::optional<WatchEvent> last;
     while (auto event = next()) {
@@ -244,7 +244,7 @@ void a_watch_ends_with_its_directory(World& w) {
   EXPECT_EQ(below.reason(), "removed");
 }
 
-// It neither waits for a watch nor loses it.
+// Ending neither waits for a watch nor loses it.
 void ending_a_sandbox_ends_its_watches(World& w) {
   SKIP_WITHOUT_WATCHES(w);
   const Caller me = w.stranger();
@@ -314,7 +314,7 @@ void a_slow_reader_is_told_that_it_missed_something(World& w) {
   for (auto event = watch.next(); event; event = watch.next())
     if (missed = event->name == "overflow"; missed) break;
   EXPECT_TRUE(missed);
-  // What is made while the rest is on its way may be missed as well, which is told again.
+  // What is created before the rest is read may also be missed, which is reported again.
   bool last = false;
   for (int tries = 0; missed && !last; ++tries) {
     missed = false;
@@ -327,7 +327,7 @@ void a_slow_reader_is_told_that_it_missed_something(World& w) {
       last = event->name == "change" && event->data.at("path") == name;
     }
   }
-  EXPECT_TRUE(last) << "it goes on";
+  EXPECT_TRUE(last) << "the watch continues";
 }
 
 void watches_are_bounded_and_given_back(World& w) {

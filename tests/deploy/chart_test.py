@@ -10,7 +10,7 @@ import yaml
 
 from manifests import CHART, documents, essence, helm, key_of, render, shipped
 
-# Of any object the chart makes in the release's namespace or in the sandboxes', its own labels aside.
+# Any object that the chart creates in the release's namespace or in the sandboxes', without the chart's own labels.
 OWN = {"app.kubernetes.io/name": "isogate", "app.kubernetes.io/instance": "isogate"}
 
 

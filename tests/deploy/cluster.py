@@ -1,4 +1,4 @@
-"""The tests' cluster (tests/engines/kubernetes.sh) with the gateway's image on its node, and what pods lack there: a way to the
+"""The tests' cluster (tests/engines/kubernetes.sh) with the gateway's image on its node, and what its pods do not have: a route to the
 API server."""
 
 import os

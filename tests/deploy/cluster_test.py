@@ -127,13 +127,13 @@ class Chart(OnCluster):
         for nth in (0, 1):
             again = self.command(nth, "cat note")
             self.assertEqual(again.get("stdout"), "hello\n", again)
-        self.assertEqual(self.sandbox_pods(), pods, "a sandbox was made anew")
+        self.assertEqual(self.sandbox_pods(), pods, "a sandbox was recreated")
         for nth in (0, 1):
             self.assertEqual([each["agent_id"] for each in self.call(nth, "/sandboxes")["sandboxes"]], ["a"])
         self.assertEqual(len(self.at_home("get", "pvc", "-o", "name").split()), 2)
 
         self.helm("uninstall", "isogate")
-        self.assertEqual(self.sandbox_pods(), pods, "agents' work went with the release")
+        self.assertEqual(self.sandbox_pods(), pods, "agents' work was deleted with the release")
 
 
 class Sidecar(OnCluster):
@@ -196,7 +196,7 @@ class Sidecar(OnCluster):
 
         self.cluster.kubectl("-n", "isogate", "delete", "deployment/agent")
         self.cluster.await_no_pods("isogate", "app=agent")
-        self.cluster.await_no_pods(self.sandboxes, f"isogate.io/instance={self.instance}")  # they went with it
+        self.cluster.await_no_pods(self.sandboxes, f"isogate.io/instance={self.instance}")  # they ended with it
 
 
 if __name__ == "__main__":

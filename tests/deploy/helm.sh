@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the path of helm, for the tests of the chart: built once from its module, kept in ~/.cache/isogate-helm or
-# $ISOGATE_HELM_CACHE. Exits with 77 where it can not be built, with the reason on stderr.
+# $ISOGATE_HELM_CACHE. Exits with 77 if it cannot be built, with the reason on stderr.
 set -euo pipefail
 version=v3.12.3 # the last for Go 1.19
 cache=${ISOGATE_HELM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/isogate-helm}

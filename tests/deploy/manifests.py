@@ -42,7 +42,7 @@ def key_of(document):
 
 
 def essence(document):
-    """Without what helm adds, and the gateway's configuration as what it says."""
+    """Without what helm adds, and with the gateway's configuration parsed."""
     if isinstance(document, dict):
         slim = {}
         for name, value in document.items():

@@ -38,7 +38,7 @@ def skip(reason):
 
 
 def archive():
-    """Of the image, as the script makes it, kept until the folder is another one; built where it is not there."""
+    """The image as the script builds it, kept until the folder changes; built if it is missing."""
     digest = hashlib.sha256()
     for name in sorted(glob.glob(f"{FOLDER}/*")):
         with open(name, "rb") as file:
@@ -76,7 +76,7 @@ class Engine:
         self.config = {"image": IMAGE, "memory_mb": 512, "mounts": self.node()}
 
     def node(self):
-        """This machine's node and npm, where it has them: the image has none."""
+        """This machine's node and npm, if it has them: the image has none."""
         node, npm = shutil.which("node"), shutil.which("npm")
         if not node or not npm:
             return []
@@ -174,7 +174,7 @@ class Agent(unittest.TestCase):
         self.gateway.client("sandbox", "rm", "--purge", self.name)
 
     def exec(self, command):
-        """Its exit code, and all it wrote. What takes longer than a minute is ended: 124."""
+        """Its exit code and all its output. A command that takes longer than a minute is killed: 124."""
         done = self.gateway.client("exec", "--agent", self.name, "--timeout", "60", "-c", f"exec 2>&1; {command}")
         return done.returncode, done.stdout + done.stderr
 
@@ -189,7 +189,7 @@ class Agent(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
 
     def next_container(self):
-        """Ends what runs, so that the next call has a new one on the same workspace."""
+        """Ends the container, so that the next call gets a new one on the same workspace."""
         self.out("touch /tmp/of_this_one")
         self.assertEqual(self.gateway.client("sandbox", "rm", self.name).returncode, 0)
         self.assertEqual(self.exec("test -e /tmp/of_this_one")[0], 1, "it is the same container")
@@ -238,7 +238,7 @@ class Agent(unittest.TestCase):
         self.assertEqual(self.out("ls ~/.local/bin"), "tiny\n")
 
     def test_the_systems_packages_cannot_be_changed(self):
-        """Refused at once, and it is said why; nothing waits for a lock or for a network."""
+        """Refused at once, with the reason; nothing waits for a lock or for a network."""
         why = "Permission denied|Read-only file system|requires superuser privilege"
         for command in ("apt-get update", "apt-get install -y hello", "apt-get remove -y git", "dpkg --remove git",
                         "pip install --no-index --target /usr/lib/python3/dist-packages ./tiny-1.0-py3-none-any.whl"):

@@ -17,7 +17,7 @@ SCRIPT = f"{ROOT}/deploy/k8s/wait-for-sidecar.sh"
 
 
 class Health(http.server.BaseHTTPRequestHandler):
-    """503 until `ready_at`, of /readyz alone."""
+    """503 from /readyz until `ready_at`."""
 
     def do_GET(self):
         ready = self.path == "/readyz" and time.monotonic() >= self.server.ready_at

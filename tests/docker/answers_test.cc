@@ -1,5 +1,4 @@
-// What an Engine must not say, and what happens when it does: the call fails with a reason, never with a half
-// answer.
+// Invalid responses of an Engine: the call fails with a reason, and never returns half a response.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/eventfd.h>
@@ -37,12 +36,12 @@ TEST_F(Answers, WholeOnesAreTaken) {
   EXPECT_EQ(engine_.inspect("box", usual())["Id"], "c");
 }
 
-// As podman says it of one that is removed meanwhile: only its next answer tells that the container is gone.
+// What podman reports of a container that is being removed: only its next response says that it is gone.
 TEST_F(Answers, AContainerThatGoesWhileItIsLookedAtIsLookedAtOnceMore) {
   answer(FakeEngine::json(
       R"({"cause": "no such container", "message": "container 1 does not exist in database: no such container"})",
       "", 500));
-  EXPECT_EQ(inspect().status, ISOGATE_UNAVAILABLE) << "it says so for ever: that is no proof";
+  EXPECT_EQ(inspect().status, ISOGATE_UNAVAILABLE) << "it always says so: that is no proof";
   const auto looks = [&] {
     const auto all = fake_.requests();
     return std::count_if(all.begin(), all.end(), [](const std::string& line) {
@@ -52,7 +51,7 @@ TEST_F(Answers, AContainerThatGoesWhileItIsLookedAtIsLookedAtOnceMore) {
   EXPECT_EQ(looks(), 2);
   answer(FakeEngine::json(R"({"message": "the disk is full"})", "", 500));
   EXPECT_EQ(inspect().status, ISOGATE_UNAVAILABLE);
-  EXPECT_EQ(looks(), 3) << "any other failure is told at once";
+  EXPECT_EQ(looks(), 3) << "any other failure is reported at once";
 }
 
 TEST_F(Answers, ThoseThatBreakOffAreNot) {
@@ -222,7 +221,7 @@ TEST(EngineCalls, AnEngineThatIsNotThereIsSaidToBe) {
   EXPECT_EQ(failure_of([&] { unknown.ping(Budget(seconds(10))); }).status, ISOGATE_UNAVAILABLE);
 }
 
-// A listener that takes no connection: the first wait in its queue, then the kernel drops what comes.
+// A listener that accepts nothing: the first connections wait in its queue, the kernel drops the rest.
 TEST(EngineCalls, ASilentPeerIsWaitedForNoLongerThanAllowed) {
   const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at{};

@@ -96,7 +96,7 @@ TEST_F(WithCompanions, TheyAreHardenedAsTheSandboxItself) {
       "strict\nno\nyes\n");
 }
 
-TEST_F(WithCompanions, NobodyWaitsForThemAndTheirFailureIsNobodys) {
+TEST_F(WithCompanions, NoCallWaitsForThemOrFailsWithThem) {
   Gateway gateway(
       with("{name: broken, image: \"isogate-test:small\", command: [/no/such/program]}, "
            "{name: dies, image: \"isogate-test:small\", command: [sh, -c, \"exit 7\"]}"));
@@ -160,7 +160,7 @@ TEST_F(WithCompanions, AnUnhealthyOneIsToldAndItsHookNeverRuns) {
   EXPECT_NE(me.run("test -e ran").at("exit_code"), 0);
 }
 
-TEST_F(WithCompanions, ARestartedGatewayTakesThemUpAndRunsNoHookTwice) {
+TEST_F(WithCompanions, ARestartedGatewayReattachesThemAndRunsNoHookTwice) {
   test::TemporaryDirectory state("/var/tmp");
   test::GatewayOptions keep =
       with(db(std::string(kHealthy) + ", post_start: {command: [sh, -c, \"echo x >> ran\"]}"), "internal",
@@ -208,7 +208,7 @@ TEST_F(WithCompanions, AKilledGatewaysCompanionsAreRemovedWithTheSandbox) {
   EXPECT_TRUE(containers("companion").empty());
 }
 
-TEST_F(WithCompanions, OneThatOnlyWearsTheLabelsIsLeftAlone) {
+TEST_F(WithCompanions, OneThatOnlyHasTheLabelsIsKept) {
   Gateway gateway(with(db()));
   const Caller me(gateway, "a");
   me.run("true");
@@ -332,7 +332,8 @@ TEST_F(WithCompanions, AnInternalNetworkTakesThePlaceOfOneWithAWayOut) {
   const Json seen = engine_->inspect_network(after, usual());
   EXPECT_EQ(seen.at("Internal"), true);
   EXPECT_EQ(seen.at("Options").at("com.docker.network.bridge.inhibit_ipv4"), "true");
-  EXPECT_EQ(seen.at("Options").at("com.docker.network.bridge.enable_icc"), "false") << "nobody is to be met";
+  EXPECT_EQ(seen.at("Options").at("com.docker.network.bridge.enable_icc"), "false")
+      << "its containers cannot reach each other";
   EXPECT_EQ(failure_of([&] { engine_->inspect_network(before, usual()); }).http_status, 404);
 }
 

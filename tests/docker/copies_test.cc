@@ -98,7 +98,8 @@ TEST_F(Copies, WhatCannotBeCopiedIsRefusedAndItsPathIsForTheLogAlone) {
   EXPECT_TRUE(containers("sandbox").empty()) << "none is left half made";
   EXPECT_EQ(volumes(), 0u);
   ::unlink((source_.path() + "/bad").c_str());
-  EXPECT_EQ(Caller(gateway, "a").out("cat /opt/tools/link"), "hello") << "and the next call finds it mended";
+  EXPECT_EQ(Caller(gateway, "a").out("cat /opt/tools/link"), "hello")
+      << "and the next call works once it is repaired";
 }
 
 TEST_F(Copies, AMissingSourceMakesTheBackendUnavailableWithItsName) {
@@ -116,7 +117,7 @@ TEST_F(Copies, MoreThanTheLimitIsRefused) {
   EXPECT_THAT(gateway.log(), HasSubstr("copies_max_mb is reached"));
 }
 
-TEST_F(Copies, OtherCopiesMakeAKeptContainerAnew) {
+TEST_F(Copies, ChangedCopiesRecreateAKeptContainer) {
   TemporaryDirectory state("/var/tmp");
   test::GatewayOptions keep = options(copies(), "on_shutdown: keep");
   keep.state_dir = state.path();
@@ -180,7 +181,7 @@ TEST_F(Mounts, AMissingOneIsToldBeforeTheFirstCall) {
   Gateway gateway(absent);
   EXPECT_THAT(detail_of(gateway), HasSubstr("cannot mount `" + missing + "` to /data"));
   EXPECT_THAT(refusal_of(Caller(gateway, "a")), HasSubstr(missing));
-  EXPECT_NE(::access(missing.c_str(), F_OK), 0) << "nor is it made";
+  EXPECT_NE(::access(missing.c_str(), F_OK), 0) << "nor is it created";
   std::filesystem::create_directory(missing);
   EXPECT_TRUE(test::eventually(20, [&] { return Caller(gateway, "a").exec("ls -d /data").status == 200; }));
 }
@@ -203,12 +204,12 @@ TEST_F(Mounts, AMissingOneIsTheEnginesToRefuseWhereItMaySeeOtherDirectories) {
   EXPECT_THAT(told, HasSubstr("/data"));
   EXPECT_THAT(told, Not(HasSubstr(missing)));
   EXPECT_THAT(gateway.log(), HasSubstr(missing));
-  EXPECT_NE(::access(missing.c_str(), F_OK), 0) << "nor is it made";
+  EXPECT_NE(::access(missing.c_str(), F_OK), 0) << "nor is it created";
   std::filesystem::create_directory(missing);
   EXPECT_EQ(Caller(gateway, "a").out("ls -d /data"), "/data\n");
 }
 
-// What podman's copy of the API does otherwise than Docker is refused, not half done.
+// What podman's API does differently from Docker is refused, not done in part.
 class OnPodman : public OnEngine {
  protected:
   OnPodman() : OnEngine("ISOGATE_TEST_PODMAN", "podman.sh") { image_ = "isogate-test:small"; }

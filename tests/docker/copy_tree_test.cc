@@ -106,7 +106,7 @@ TEST_F(CopyTree, LinksThatLeadOutsideAreRefusedByName) {
   }
 }
 
-// d/out is a link to the top's parent by way of another one: text alone does not tell.
+// d/out is a link to the top's parent by way of another one: its text does not show that.
 TEST_F(CopyTree, LinksThatLeadOutsideByWayOfOthersAreRefused) {
   directory("one/two");
   link("one/two", "short");

@@ -4,7 +4,7 @@
 #include "tests/support/processes.h"
 #include "tests/support/program.h"
 
-// Workspaces in file systems of their own, beside containers that outlive their gateway.
+// Workspaces in file systems of their own, in containers that outlive their gateway.
 namespace isogate::docker {
 namespace {
 
@@ -16,7 +16,7 @@ using test::Json;
 class Disk : public BackendWorld, public testing::WithParamInterface<const char*> {
  protected:
   Disk() { image_ = "isogate-test:small"; }
-  // Skips where such a file system cannot be had; then the probe has to say why.
+  // Skips where such a file system is not available; then the probe must say why.
   std::unique_ptr<Gateway> gateway(int mb, const std::string& more = {}, const std::string& config = {}) {
     GatewayOptions options =
         BackendWorld::options("shell: /bin/sh\n" + more, std::string("workspace_fs: ") + GetParam() +
@@ -84,10 +84,10 @@ TEST_P(Disk, OfARunningContainerIsFoundAgain) {
   ASSERT_TRUE(own);
   const Caller me(*own, "a");
   EXPECT_EQ(me.out("rm -f g; cat f; cat /tmp/mark 2>/dev/null; true"), "kept\n")
-      << "of another size: another container, the same files";
+      << "another size means another container, and the same files";
   EXPECT_EQ(me.out("head -c 20000000 /dev/zero > g && echo fits"), "fits\n");
   EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
-  EXPECT_EQ(mounts(), "0\n") << "nothing is left of what was purged";
+  EXPECT_EQ(mounts(), "0\n") << "something of the purged sandbox is left";
 }
 
 TEST_P(Disk, GoesWithASandboxMadeAhead) {

@@ -132,13 +132,13 @@ void EngineProxy::serve() {
   }
 }
 
-// Requests are looked at by their heads; what follows, and all answers, goes through as it comes.
+// Only the heads of requests are read; bodies and all responses pass through unchanged.
 void EngineProxy::talk(int client_fd) {
   const Fd client(client_fd), engine(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_un other = address_of(engine_);
   if (::connect(engine.get(), reinterpret_cast<const sockaddr*>(&other), sizeof other) != 0) return;
-  std::string pending;  // of the client's, not yet understood
-  size_t body = 0;      // bytes of the request's that are still to come
+  std::string pending;  // bytes of the client that are not parsed yet
+  size_t body = 0;      // bytes of the request that have not arrived yet
   bool chunked = false, raw = false, swallow = false, hang = false, mute = false, client_ended = false;
   std::array<char, 65536> buffer{};
   const auto pass_on = [&] {  // false: this connection is over
@@ -192,7 +192,7 @@ void EngineProxy::talk(int client_fd) {
       if (hang) return true;
       if (const Edit edit = edit_of(kind_of(head)); edit && !swallow) {
         if (pending.size() < head.size() + body) {
-          body = 0;  // the head is looked at again
+          body = 0;  // the head is parsed again
           return true;
         }
         const std::string edited = edit(pending.substr(head.size(), body));
@@ -225,7 +225,7 @@ void EngineProxy::talk(int client_fd) {
     }
     if (both[1].revents != 0) {
       const ssize_t n = ::recv(engine.get(), buffer.data(), buffer.size(), 0);
-      if (n <= 0 || mute) return;  // what was to be answered has been done
+      if (n <= 0 || mute) return;  // the request has been executed
       if (!write_whole(client.get(), {buffer.data(), static_cast<size_t>(n)})) return;
     }
   }

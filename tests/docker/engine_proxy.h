@@ -15,10 +15,10 @@
 namespace isogate::docker {
 
 enum class Fault {
-  kError,     // the Engine has nothing of it, the client has a 500
-  kReset,     // the Engine has nothing of it, the client sees the end of its connection
-  kNoAnswer,  // the Engine does it, the client sees the end of its connection
-  kHang,      // the Engine has nothing of it, the client waits
+  kError,     // the Engine does not get it, the client gets a 500
+  kReset,     // the Engine does not get it, the client's connection ends
+  kNoAnswer,  // the Engine executes it, the client's connection ends
+  kHang,      // the Engine does not get it, the client waits
 };
 
 class EngineProxy {
@@ -29,12 +29,12 @@ class EngineProxy {
   ~EngineProxy();
   [[nodiscard]] std::string address() const { return "unix://" + directory_.path() + "/s"; }
 
-  // The request with that number from now on, from 0: of those about containers, volumes, networks and execs
-  // by name, since others come when they like.
+  // The request with that number from now on, from 0. Only requests that name containers, volumes, networks
+  // or execs count, because others come at any time.
   void fail(size_t number, Fault fault);
   // Every request of that kind, until heal(): "POST /containers/*/kill", where * is one part of the path.
   void fail_all(const std::string& kind, Fault fault);
-  // What the Engine is told to create instead; until the end.
+  // What the Engine gets to create instead; until the end.
   using Edit = std::function<std::string(const std::string& body)>;
   void edit_containers(Edit edit);
   void heal();

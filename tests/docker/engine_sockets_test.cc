@@ -49,7 +49,7 @@ class EngineSockets : public testing::Test {
       may = ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
       if (may) work();
     }).join();
-    if (!may) GTEST_SKIP() << "no mount namespace can be made here";
+    if (!may) GTEST_SKIP() << "no mount namespace can be created here";
   }
   static void bind(const std::string& from, const std::string& to) {
     ASSERT_EQ(::mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr), 0) << to;

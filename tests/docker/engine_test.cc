@@ -143,7 +143,7 @@ TEST_F(SharedEngine, TellsWhatHappens) {
   });
   EXPECT_EQ(failure_of([&] { events->next(Budget::endless(cancel.get())); }).status, ISOGATE_CANCELLED);
   canceller.join();
-  // What was missed is told again.
+  // Missed events are reported again.
   const auto later = engine_->events(filters, "1", usual());
   EXPECT_EQ(later->next(usual())["status"], "start");
   EXPECT_EQ(later->next(usual())["status"], "die");

@@ -44,7 +44,7 @@ std::string new_name() { return "isogate-" + test::new_mark(); }
 void SharedEngine::SetUp() {
   const char* address = std::getenv(variable_);
   if (address == nullptr || *address == '\0')
-    GTEST_SKIP() << variable_ << " is not set: tests/engines/" << script_ << " up prints what it has to be";
+    GTEST_SKIP() << variable_ << " is not set: tests/engines/" << script_ << " up prints its value";
   engine_ = std::make_unique<Engine>(parse_address(address, variable_));
 }
 
@@ -104,7 +104,7 @@ void write_all(EngineStream& stream, std::string_view bytes) {
 
 PrivateEngine::PrivateEngine(std::vector<std::string> options)
     : directory_("/var/tmp/isogate-" + test::new_mark()), options_(std::move(options)) {
-  // Not even their rules meet those of another Engine.
+  // Their firewall rules do not touch those of another Engine either.
   options_.insert(options_.end(), {"--iptables=false", "--ip-masq=false"});
   start_with("start");
 }

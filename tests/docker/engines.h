@@ -54,14 +54,14 @@ std::string read_all(EngineStream& stream, milliseconds most = seconds(60));
 void write_all(EngineStream& stream, std::string_view bytes);
 std::string new_name();
 
-// An Engine of this test alone, which may be stopped and killed. Not there where there can be none.
+// An Engine of only this test, which may be stopped and killed. Absent where none can run.
 class PrivateEngine {
  public:
   explicit PrivateEngine(std::vector<std::string> options = {});
   PrivateEngine(const PrivateEngine&) = delete;
   PrivateEngine& operator=(const PrivateEngine&) = delete;
   ~PrivateEngine();
-  [[nodiscard]] const std::string& obstacle() const { return obstacle_; }  // empty: it is there
+  [[nodiscard]] const std::string& obstacle() const { return obstacle_; }  // empty: it runs
   [[nodiscard]] std::string address() const { return "unix://" + directory_ + "/docker.sock"; }
   void signal(int number) const;
   void kill() const;   // SIGKILL, and waits until it is gone

@@ -37,7 +37,7 @@ TEST(Exclude, TwoStarsAreAnyNumberOfComponents) {
   EXPECT_FALSE(file("a/**/z", "b/z"));
   EXPECT_TRUE(file("dir/**", "dir/a"));
   EXPECT_TRUE(file("dir/**", "dir/a/b"));
-  EXPECT_FALSE(directory("dir/**", "dir")) << "what is in it goes, it stays";
+  EXPECT_FALSE(directory("dir/**", "dir")) << "its content is excluded, the directory stays";
   EXPECT_TRUE(file("**", "anything"));
 }
 

@@ -1,4 +1,4 @@
-// A server that says what a test tells it to, for what no real Engine says.
+// A server that sends what a test tells it to, for responses that no real Engine gives.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace isogate::docker {
 
-// Answers each request by its path (without the version and query) with these bytes, verbatim; by "200 {}"
-// where none are told. An answer that is `cut` is the connection's last. Keeps connections otherwise.
+// Answers each request by its path (without the version and query) with these bytes, verbatim; with "200 {}"
+// if there are none for it. A response with `cut` is the connection's last; otherwise connections stay open.
 class FakeEngine {
  public:
   FakeEngine();

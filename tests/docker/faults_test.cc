@@ -1,4 +1,4 @@
-// Engines that stop, die and come back: one of these tests alone.
+// Engines that stop, die and restart: each test has its own.
 #include <sys/eventfd.h>
 
 #include <poll.h>
@@ -39,7 +39,7 @@ class PrivateEngineTest : public testing::Test {
     const Json body{{"Cmd", {"cat"}}, {"AttachStdin", true}, {"AttachStdout", true}, {"AttachStderr", true}};
     return engine_->exec_start(engine_->exec_create(id, body, usual()), usual());
   }
-  // Within `most`, and for this reason.
+  // It failed within `most`, and for this reason.
   static void expect_failure(const std::function<void()>& work, isogate_status status, milliseconds most) {
     const auto begin = Clock::now();
     const Failure failure = failure_of(work);
@@ -71,7 +71,7 @@ TEST_F(PrivateEngineTest, AStoppedOneHoldsNobody) {
   expect_failure([&] { engine_->inspect(id, cancellable); }, ISOGATE_CANCELLED, seconds(1));
   canceller.join();
   expect_failure([&] { engine_->remove(id, true, true, cancellable); }, ISOGATE_CANCELLED, milliseconds(100));
-  // An archive that it does not take.
+  // An archive that the Engine does not read.
   const auto endless = [](const ByteSink& sink) {
     for (;;) sink(std::string(1 << 20, 'x'));
   };
@@ -81,7 +81,7 @@ TEST_F(PrivateEngineTest, AStoppedOneHoldsNobody) {
   EXPECT_EQ(engine_->inspect(id, usual())["Id"], id);
 }
 
-// Its queue of connections is full then, so that not even connecting goes on.
+// Its queue of connections is full, so that not even connecting works.
 TEST_F(PrivateEngineTest, AStoppedOneWithAFullQueueHoldsNobody) {
   engine_process->signal(SIGSTOP);
   std::vector<std::unique_ptr<net::Transport>> waiting;

@@ -34,7 +34,7 @@ struct GateTest : testing::Test {
   test::TemporaryDirectory place;
   Fd directory{::open(place.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
 
-  // A process that dials in and says "hi".
+  // A process that connects and sends "hi".
   pid_t caller() const {
     const pid_t pid = ::fork();
     if (pid == 0) {
@@ -85,7 +85,7 @@ TEST_F(GateTest, ListensOnlyAsLongAsItLives) {
   { const Gate gate(directory.get()); }
   EXPECT_LT(dial(directory.get()), 0);
   const Gate first(directory.get());
-  const Gate second(directory.get());  // takes the place of what a crash left
+  const Gate second(directory.get());  // replaces what a crash left
   EXPECT_GE(dial(directory.get()), 0);
 }
 

@@ -1,5 +1,5 @@
-// Gateways on a real Engine, for tests of single features: each test has an instance of its own, and what it
-// left goes at its end.
+// Gateways on a real Engine, for tests of single features: each test has its own instance, and what it leaves
+// is removed at its end.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ class OnEngine : public SharedEngine {
   }
   size_t volumes() const { return engine_->list_volumes({{kLabelInstance, instance_}}, usual()).size(); }
 
-  // What the operator reads of a backend that is unavailable.
+  // What an operator reads about an unavailable backend.
   static std::string detail_of(const test::Gateway& gateway) {
     std::string text;
     const bool told = test::eventually(20, [&] {
@@ -60,7 +60,7 @@ class OnEngine : public SharedEngine {
     return text;
   }
 
-  // Where it was refused: what a tenant reads.
+  // What a tenant reads in a refusal.
   static std::string refusal_of(const test::Caller& caller) {
     const test::Answer answer = caller.exec("true");
     EXPECT_EQ(answer.status, 503) << answer.text;

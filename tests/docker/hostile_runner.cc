@@ -1,5 +1,5 @@
-// A runner that serves as the real one (/opt/runner) does, until a request names `evil-…`: that one it
-// answers itself, in the way named.
+// A runner that serves like the real one (/opt/runner) until a request names `evil-…`: it answers that one
+// itself, in the way named.
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -68,7 +68,7 @@ void answer(const std::string& how, uint32_t stream) {
   }
 }
 
-// The first whole frame of `pending`, taken out; empty: there is none yet.
+// The first whole frame of `pending`, removed from it; empty: none is complete yet.
 std::string take_frame(std::string& pending, isogate_runner_frame& head) {
   if (pending.size() < sizeof head) return {};
   std::memcpy(&head, pending.data(), sizeof head);

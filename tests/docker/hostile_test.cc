@@ -1,4 +1,4 @@
-// What a tenant can do who has the runner in his hands, or dials in beside it: through a gateway.
+// What a tenant can do that controls the runner, or connects in its place: through a gateway.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -21,7 +21,7 @@ using testing::Not;
 
 class Hostile : public BackendWorld {
  protected:
-  // Its runners are hostile_runner.cc's.
+  // Its runners are hostile_runner.cc.
   GatewayOptions with_hostile_runners() {
     return options({}, "transport: stream, runner: " ISOGATE_BUILD_DIR
                        "/bin/hostile_runner"
@@ -29,8 +29,8 @@ class Hostile : public BackendWorld {
   }
 };
 
-// Neither the call nor its answer has a word of what was made up; the connection is dropped, the next call
-// has a new one.
+// Neither the call nor its response contains anything of the forged message; the connection is dropped, and
+// the next call has a new one.
 TEST_F(Hostile, WhatARunnerMakesUpIsRefusedInLittleMemory) {
   Gateway gateway(with_hostile_runners());
   const Caller me(gateway, "x"), other(gateway, "y");
@@ -58,15 +58,15 @@ TEST_F(Hostile, WhatARunnerMakesUpIsRefusedInLittleMemory) {
   for (const char* how : {"flood", "huge"}) {
     const int status = me.read("evil-" + std::string(how)).status;
     EXPECT_TRUE(status == 413 || status >= 500)
-        << how << ": " << status;  // too much for an answer, it may say
+        << how << ": " << status;  // it may say that it is too much for a response
   }
   EXPECT_EQ(me.out("echo works"), "works\n");
   EXPECT_LT(test::resident_kib(host) + test::resident_kib(front) - before, test::kib_bound(24 * 1024));
-  EXPECT_EQ(test::host_of(gateway, "docker"), host) << "the backend's host was started anew";
+  EXPECT_EQ(test::host_of(gateway, "docker"), host) << "the backend host was restarted";
   EXPECT_EQ(other.out("echo fine"), "fine\n");
 }
 
-// Of X's container only its first process is let in, whoever dials.
+// Of X's container only its first process is accepted, whoever connects.
 TEST_F(Hostile, NobodyDialsInBesideTheRunner) {
   test::TemporaryDirectory state("/var/tmp");
   GatewayOptions keep = options("on_shutdown: keep");
@@ -90,7 +90,7 @@ TEST_F(Hostile, NobodyDialsInBesideTheRunner) {
     container = container_of(gateway, "x");
     gateway.stop();
   }
-  // A rival that lives on beside the runner and dials without end.
+  // A rival process that runs next to the runner and connects without end.
   const std::string rival =
       "import socket, time\nkept = []\nwhile True:\n  s = socket.socket(socket.AF_UNIX)\n  try:\n"
       "    s.connect('/run/isogate/gate/runner.sock'); kept.append(s); time.sleep(0.02)\n"
@@ -113,7 +113,7 @@ TEST_F(Hostile, NobodyDialsInBesideTheRunner) {
   EXPECT_EQ(again.wait(60), 0);
 }
 
-// With the name, the labels and the program of ours: it is another one all the same.
+// It has the name, the labels and the program of our container, and is still another one.
 TEST_F(Hostile, APlantedContainerIsNeitherAdoptedNorRemovedNorSpokenTo) {
   test::TemporaryDirectory state("/var/tmp");
   GatewayOptions keep = options("on_shutdown: keep", "transport: stream");

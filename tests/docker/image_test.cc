@@ -1,4 +1,4 @@
-// Images that try to turn the engine's own mounts elsewhere.
+// Images that try to redirect the engine's own mounts.
 #include <gmock/gmock.h>
 
 #include "tests/docker/gateways.h"
@@ -11,7 +11,8 @@ using test::Gateway;
 
 using Images = OnOwnImage;
 
-// CVE-2025-52565 and others: what the engine mounts, binds and makes there is not in a place of the tenant's.
+// CVE-2025-52565 and others: what the engine mounts, binds and creates there is never in a place of the
+// tenant.
 TEST_F(Images, WhoseDevicesAndKernelFilesAreLinksGetTheirOwn) {
   import("for each in dev proc sys; do rm -r $each; ln -s /workspace $each; done");
   const Gateway gateway(options("", "shell: /bin/sh"));

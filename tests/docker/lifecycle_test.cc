@@ -7,7 +7,7 @@
 #include "tests/docker/backend_world.h"
 #include "tests/support/processes.h"
 
-// The backend through a real gateway, on a real Engine: what becomes of containers.
+// The backend through a real gateway, on a real Engine: the life of containers.
 namespace isogate::docker {
 namespace {
 
@@ -72,7 +72,7 @@ TEST_F(Lifecycle, ADeadContainerCostsTheCallThatSawItAndNothingElse) {
   EXPECT_EQ(other.out("echo fine"), "fine\n");
 }
 
-TEST_F(Lifecycle, AContainerThatDiedBetweenCallsIsMadeAnew) {
+TEST_F(Lifecycle, AContainerThatDiedBetweenCallsIsRecreated) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   ASSERT_TRUE(succeeded(me.write("kept", "still here")));
@@ -116,7 +116,7 @@ TEST_F(Lifecycle, KeptContainersAreFoundAgainByWhatWasRecorded) {
   EXPECT_EQ(container_of(again, "a"), container);
 }
 
-TEST_F(Lifecycle, KeptContainersAreMadeAnewWhereTheirSettingsHaveChanged) {
+TEST_F(Lifecycle, KeptContainersAreRecreatedWhenTheirSettingsHaveChanged) {
   test::TemporaryDirectory state("/var/tmp");
   GatewayOptions keep = options("on_shutdown: keep", "memory_mb: 256");
   keep.state_dir = state.path();
@@ -155,7 +155,7 @@ TEST_F(Lifecycle, AGatewayThatIsKilledLeavesNoProgramAndFindsItsContainer) {
   EXPECT_EQ(container_of(again, "a"), container);
 }
 
-TEST_F(Lifecycle, AContainerThatOnlyWearsOurLabelsIsLeftAlone) {
+TEST_F(Lifecycle, AContainerThatOnlyHasOurLabelsIsKept) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   me.run("true");
@@ -197,7 +197,7 @@ TEST_F(Lifecycle, WhoKillsAllItCanOverAStreamLosesItsCallsAndNoMore) {
   const Answer answer = me.exec("kill -9 -1; sleep 5");
   EXPECT_TRUE(answer.status == 502 || answer.body.at("outcome") != "exited") << answer.text;
   EXPECT_EQ(me.out("cat kept"), "still here");
-  EXPECT_NE(container_of(gateway, "a"), container) << "what may run in it still is not known";
+  EXPECT_NE(container_of(gateway, "a"), container) << "what still runs in the old one is not known";
 }
 
 TEST_F(Lifecycle, ManyExecsInOneContainerAtOnce) {
@@ -228,7 +228,7 @@ TEST_F(Lifecycle, NothingAnExecLeavesHoldsItsAnswerOrSurvivesIt) {
     held = std::min(held, test::seconds_of([&] { EXPECT_EQ(me.out(daemons), "same bytes\n"); }));
     EXPECT_TRUE(test::gone_within(1, mark));
   }
-  EXPECT_LT(held, plain + 1);  // no more than 100 ms when nothing else uses this machine
+  EXPECT_LT(held, plain + 1);  // at most 100 ms on an idle machine
   std::vector<std::string> commands = test::stubborn_commands(mark);
   commands.push_back("f() { setsid sleep " + mark + " & f & f; }; (f) & exec sleep " + mark);
   for (const std::string& command : commands) {
@@ -334,7 +334,7 @@ TEST(LifecycleWithoutAddresses, TheOneForWhomNoNetworkIsLeftIsToldSo) {
   EXPECT_EQ(Caller(gateway, "e").out("echo mine"), "mine\n");
 }
 
-// More than a purge has time for goes beside the calls: what an earlier gateway left, and what this one
+// What a purge has no time for is done next to the calls: what an earlier gateway left, and what this one
 // leaves.
 TEST_F(Lifecycle, WhatAPurgeLeavesIsSweptAfterwards) {
   namespace fs = std::filesystem;
@@ -348,7 +348,8 @@ TEST_F(Lifecycle, WhatAPurgeLeavesIsSweptAfterwards) {
   EXPECT_TRUE(eventually(20, [&] { return fs::is_empty(trash); }));
 }
 
-// The runner is reached without the Engine: what runs goes on, and new calls of warm sandboxes do, too.
+// The runner is reached without the Engine: running execs continue, and new calls of open sandboxes work,
+// too.
 TEST(LifecycleWithoutEngine, ExecsGoOnWhileTheEngineIsDead) {
   PrivateEngine engine;
   if (!engine.obstacle().empty()) GTEST_SKIP() << engine.obstacle();

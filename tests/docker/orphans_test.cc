@@ -1,4 +1,4 @@
-// What a lost state directory leaves on an Engine, and how a gateway on another one tells and removes it.
+// What a lost state directory leaves on an Engine, and how a gateway with another one lists and removes it.
 #include <filesystem>
 
 #include "tests/docker/gateways.h"
@@ -89,7 +89,8 @@ TEST_F(Orphans, ThatRunStayUnlessTheyAreMeant) {
   EXPECT_EQ(ask(gateway, "GET", "/orphans").body.at("orphans").size(), 0u);
 }
 
-// The agent is back, with the same id, before anybody looked: its old container is none of the new record's.
+// The agent has returned, with the same id, before anybody looked: its old container does not belong to the
+// new record.
 TEST_F(Orphans, IsTheContainerThatAnAgentHadBeforeItsStateWasLost) {
   auto before = options("");
   before.yaml += "on_shutdown: keep\n";
@@ -115,7 +116,7 @@ TEST_F(Orphans, IsTheContainerThatAnAgentHadBeforeItsStateWasLost) {
   EXPECT_EQ(agent.content("kept"), "y\n");
 }
 
-// Nobody calls for the agent: nothing of its own runs, and its old container is not taken for it.
+// No call of the agent comes: nothing of its own runs, and its old container is not mistaken for it.
 TEST_F(Orphans, IsTheOldContainerOfAnAgentThatIsStopped) {
   auto before = options("");
   before.yaml += "on_shutdown: keep\n";

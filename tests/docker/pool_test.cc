@@ -19,12 +19,12 @@ using testing::HasSubstr;
 
 class DockerWarmPool : public BackendWorld {
  protected:
-  // Who reads how many are ready wants to know soon.
+  // A test that reads how many are ready must see changes soon.
   GatewayOptions options(const std::string& more = {}, const std::string& config = {}) {
     return BackendWorld::options("probe_interval_sec: 1\n" + more, config);
   }
   static std::string wish(int size) { return "warm_pool: " + std::to_string(size); }
-  // Those of which the gateway says that nobody has taken them: their names are not yet a sandbox's.
+  // Those that nobody has taken yet, according to the gateway: they do not have a sandbox's name yet.
   std::set<std::string> ready(const Gateway& gateway) {
     std::set<std::string> taken, found;
     const Answer answer = Caller(gateway, "nobody").get("/sandboxes");
@@ -61,7 +61,7 @@ class DockerWarmPool : public BackendWorld {
     }
     return "none";
   }
-  // Empty for one that is just being made or removed: listed already, or still.
+  // Empty for one that is being created or removed: it is listed already, or still.
   std::string name_of(const std::string& id) {
     std::string name;
     const Failure failure =
@@ -149,7 +149,7 @@ TEST_F(DockerWarmPool, WhatAKilledGatewayHadReadyIsRemovedByTheNext) {
   Gateway again(none);
   EXPECT_EQ(Caller(again, "a").content("kept"), "still here");
   EXPECT_TRUE(eventually(30, [&] { return all().size() == 1; })) << all().size();
-  EXPECT_EQ(taken_by(again, "a"), mine) << "and what was taken is the agent's";
+  EXPECT_EQ(taken_by(again, "a"), mine) << "and the taken one is still the agent's";
   const auto is_trash = [](const auto& each) {
     return each.path().filename() == ".purged" && std::filesystem::is_empty(each);
   };

@@ -1,4 +1,4 @@
-// What the probe says of an Engine that has no time for it, or not what is needed.
+// What the probe reports about an Engine that is busy, or that does not have what is needed.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -73,7 +73,7 @@ TEST_F(Probes, AnEngineThatRefusesIsNotBusy) {
   fake_.say("/info", FakeEngine::json(R"({"ServerVersion": "20.10"})"));
   EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE) << "it cannot limit";
   fake_.say("/info", "");
-  EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE) << "the last that was seen was no good";
+  EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE) << "the last known state was unusable";
 }
 
 TEST_F(Probes, ARuntimeIsLookedForWhereTheEngineListsThem) {
@@ -86,12 +86,12 @@ TEST_F(Probes, ARuntimeIsLookedForWhereTheEngineListsThem) {
   };
   EXPECT_EQ(verdict(R"({"runc": {}, "crun": {}})", "crun"), ISOGATE_PROBE_AVAILABLE);
   EXPECT_EQ(verdict(R"({"runc": {}, "crun": {}})", "runsc"), ISOGATE_PROBE_UNAVAILABLE);
-  EXPECT_EQ(verdict("{}", "runsc"), ISOGATE_PROBE_AVAILABLE) << "none are listed: nobody knows";
+  EXPECT_EQ(verdict("{}", "runsc"), ISOGATE_PROBE_AVAILABLE) << "none are listed: it is not known";
   EXPECT_EQ(verdict("null", "runsc"), ISOGATE_PROBE_AVAILABLE);
   EXPECT_EQ(verdict(R"({"runc": {}})", "io.containerd.kata.v2"), ISOGATE_PROBE_AVAILABLE) << "never listed";
 }
 
-// The missing source counts where the Engine keeps its data in a directory of this host, or so it seems.
+// A missing source counts if the Engine keeps its data in a directory of this host, or seems to.
 TEST_F(Probes, AMissingMountIsLookedForWhereTheEngineSeesThisHost) {
   const auto verdict = [this](const std::string& data_root, const char* workspace) {
     const std::string can = R"("MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true, )";
@@ -106,7 +106,7 @@ TEST_F(Probes, AMissingMountIsLookedForWhereTheEngineSeesThisHost) {
   EXPECT_EQ(verdict(directory_.path(), "volume"), ISOGATE_PROBE_AVAILABLE);
 }
 
-// Reached over a link here, so that its name does not tell.
+// Reached over a link here, so that its name does not show it.
 TEST_F(Probes, AMountThatShowsTheEnginesSocketIsRefusedByWhatItIs) {
   const std::string place = fake_.address().substr(7, fake_.address().rfind('/') - 7);
   const std::string link = directory_.path() + "/link";

@@ -129,7 +129,7 @@ TEST(DockerProfile, WhatPodmanAddsBesideAReadOnlyRootCannotBeWritten) {
   parts.podman = true;
   EXPECT_EQ(places(), std::vector<std::string>({"/run", "/tmp", "/var/tmp"}));
   config.mounts = {{"/srv/a", "/var/tmp/a", true}};
-  EXPECT_EQ(places(), std::vector<std::string>({"/run", "/tmp"})) << "a mount's place cannot be made in it";
+  EXPECT_EQ(places(), std::vector<std::string>({"/run", "/tmp"})) << "a mount point cannot be created in it";
   config.read_only = false;
   EXPECT_EQ(places(), std::vector<std::string>({"/tmp"}));
 }
@@ -176,7 +176,8 @@ TEST(DockerProfile, TheDigestCoversWhatIsCopiedAndWhatIsBeside) {
   Parts placed = parts;
   placed.copies = {{"/opt/a", true}};
   placed.network = "its id";
-  EXPECT_EQ(profile_digest(all[4], placed, {}), digest(all[4])) << "what is known only later";
+  EXPECT_EQ(profile_digest(all[4], placed, {}), digest(all[4]))
+      << "the digest excludes what is known only later";
 }
 
 TEST(DockerProfile, OnlyAnOwnersOwnLabelsAreItsOwn) {

@@ -1,5 +1,5 @@
-// What still runs when a gateway starts, and what a reload finds: taken up without a call, used as it is or
-// not at all.
+// What still runs when a gateway starts, and what a reload finds: re-attached without a call, used unchanged
+// or not at all.
 #include <csignal>
 #include <thread>
 
@@ -60,7 +60,7 @@ TEST_F(TakeUp, WhatNobodyCallsIsStoppedWhenItIsIdle) {
   Gateway gateway(with("sandbox_idle_timeout_sec: 4"));
   ASSERT_TRUE(eventually(10, [&] { return taken_up(gateway) == 3; })) << gateway.log();
   std::this_thread::sleep_for(seconds(2));
-  EXPECT_EQ(running(), 3u) << "idle is counted from the take-up";
+  EXPECT_EQ(running(), 3u) << "the idle time counts from the re-attachment";
   EXPECT_TRUE(eventually(20, [&] { return running() == 0; })) << gateway.log();
   EXPECT_EQ(Caller(gateway, name(1)).content("kept"), "kept\n");
 }
@@ -115,7 +115,7 @@ TEST_F(TakeUp, ManyDelayNeitherTheStartNorACall) {
   leave_running(many, with());
   std::unique_ptr<Gateway> gateway;
   const double ready = seconds_of([&] { gateway = std::make_unique<Gateway>(with()); });
-  EXPECT_LT(ready, usual_start + 2.0) << "usual_start: of one that finds nothing, with its end";
+  EXPECT_LT(ready, usual_start + 2.0) << "usual_start: of a gateway that finds nothing, including its end";
   std::atomic<int> served = 0;
   std::vector<std::thread> callers;
   for (int i = 0; i < many; ++i)
@@ -139,7 +139,7 @@ TEST_F(TakeUp, WhatHasOtherSettingsIsEnded) {
   EXPECT_EQ(memory_of(container_of(gateway, name(0))), 128 << 20);
 }
 
-TEST_F(TakeUp, WhatDoesNotAnswerIsMadeAnewByTheNextCall) {
+TEST_F(TakeUp, WhatDoesNotAnswerIsRecreatedByTheNextCall) {
   leave_running(2, with());
   const Json silent = containers("sandbox").at(0);
   const pid_t runner = engine_->inspect(silent.at("Id"), usual()).at("State").at("Pid").get<pid_t>();
@@ -173,7 +173,7 @@ TEST_F(TakeUp, AReloadWithTheSameSettingsHurtsNobody) {
   EXPECT_EQ(test::data_of(events, "stdout"), "up\ndone\n");
   EXPECT_TRUE(eventually(10, [&] {
     return gateway.log().find("\"event\":\"backend_host_exiting\"") != std::string::npos;
-  })) << "the host before stays";
+  })) << "the old backend host stays";
   EXPECT_EQ(busy.out("cat /tmp/mark"), "mine\n");
   EXPECT_EQ(container_of(gateway, "busy"), container);
 }

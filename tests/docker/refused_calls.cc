@@ -1,4 +1,5 @@
-// Run in a container by a tenant: prints the name of each call that was served, though none should be.
+// Run in a container by a tenant: prints the name of each system call that was served, although none should
+// be.
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/netlink.h>
@@ -55,7 +56,7 @@ int main() {
   const auto old_getpid = [] {
     long result = 20;
     asm volatile("int $0x80" : "+a"(result) : : "memory", "r8", "r9", "r10", "r11");
-    if (result < 0) ::raise(SIGSYS);  // this kernel has none of it
+    if (result < 0) ::raise(SIGSYS);  // this kernel does not have it
   };
   if (!dies(old_getpid)) served("int80");
   if (!dies([] {

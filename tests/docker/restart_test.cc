@@ -1,4 +1,4 @@
-// An Engine that goes, and what it leaves: through a gateway, one for each of these tests.
+// An Engine that ends, and what it leaves: through a gateway, with an Engine for each test.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -57,7 +57,7 @@ TEST_F(AnEngineThatGoes, ARestartCostsTheCallsInFlightAndNoWorkspace) {
   })) << gateway.log();
 }
 
-// SIGKILL: none of its processes can say that it ends.
+// SIGKILL: none of its processes can report its end.
 TEST_F(AnEngineThatGoes, AKilledOneCostsWhatGoesThroughItAndIsFoundAgain) {
   std::vector<std::unique_ptr<Gateway>> all;
   for (const std::string transport : {"socket", "stream", "exec"}) {
@@ -98,7 +98,7 @@ TEST_F(AnEngineThatGoes, AKilledOneCostsWhatGoesThroughItAndIsFoundAgain) {
   EXPECT_EQ(events.back().at("outcome"), "exited");
 
   engine_.start_again();
-  for (const auto& each : all)  // 2 s from its socket's return, and a container's start
+  for (const auto& each : all)  // 2 s after its socket is back, and the start of a container
     EXPECT_TRUE(eventually(20, [&] { return Caller(*each, "new-0").exec("true").status == 200; }));
   EXPECT_EQ(me.out("ls; echo works"), "go\nworks\n");
 }
@@ -139,12 +139,12 @@ TEST(AnEngineOfAnotherVersion, IsAReasonThatNamesBoth) {
   }
 }
 
-// gVisor takes no socket from outside, and its /proc does not tell what has to be measured.
+// gVisor supports no socket from outside, and its /proc does not show what must be measured.
 TEST(AnotherRuntime, GvisorIsReachedByStreamAndNotServedUnmeasured) {
   if (test::run_program({"sh", "-c", "command -v runsc"}).exit_code != 0)
     GTEST_SKIP() << "runsc is not installed (scripts/install-deps.sh --tests)";
   const test::TemporaryDirectory files;
-  // Its own network stack looks for interfaces that newer kernels do not let it see.
+  // Its own network stack looks for interfaces that newer kernels hide from it.
   const std::string runtimes = files.file(
       "daemon.json", R"({"runtimes": {"runsc": {"path": "runsc", "runtimeArgs": ["--network=none"]}}})");
   const PrivateEngine engine({"--config-file", runtimes});

@@ -85,8 +85,8 @@ TEST_F(Rootless, FilesBelongToItsUserOutsideAndInside) {
   EXPECT_THAT(me.get("/backends").text, HasSubstr("rootless podman"));
 }
 
-// Its containers are made one by one, which takes a second each: that is slow, and no reason to replace a
-// host.
+// Its containers are created one after the other, a second each: that is slow, and no reason to replace a
+// backend host.
 TEST_F(Rootless, ManyFirstCallsAtOnceAreServedByASlowEngine) {
   Gateway gateway(options(kUnlimited));
   ASSERT_TRUE(test::decided(gateway));

@@ -1,4 +1,4 @@
-// The seccomp profile of containers: what it refuses in a real one, and what becomes of one without it.
+// The seccomp profile of containers: what it refuses in a real one, and what happens to one without it.
 #include "plugins/docker/seccomp.h"
 
 #include <gmock/gmock.h>
@@ -74,7 +74,7 @@ TEST(SeccompProfile, HasNoRuleForOtherArchitecturesAndAllowsNothingTwice) {
     EXPECT_FALSE(plain.contains(never)) << never;
 }
 
-// All numbers but those that are refused hold, in their low 32 bits.
+// Every number is allowed except the refused ones, compared in their low 32 bits.
 TEST(SeccompProfile, ComparesTheLowHalfOfAnArgument) {
   const Json profile = make_seccomp_profile();
   const auto allowed = [&](const char* call, uint64_t argument) {

@@ -1,4 +1,4 @@
-// Programs' standard streams over hijacked connections of a real Engine, and what takes them apart.
+// Programs' standard streams over hijacked connections of a real Engine, and their demultiplexer.
 #include "plugins/docker/client/engine_stream.h"
 
 #include <sys/socket.h>
@@ -77,7 +77,7 @@ TEST(Demultiplexer, SeesWhatAreNoFrames) {
   EXPECT_FALSE(cut.between_frames());
 }
 
-// A stream whose other end is ours.
+// A stream whose other end the test has.
 struct Pair {
   explicit Pair(const std::string& early = {}) {
     int ends[2];
@@ -111,7 +111,7 @@ TEST(EngineStream, LosesNothingThatCameWithTheAnswersHead) {
   EXPECT_FALSE(pair.stream->has_buffered());
 }
 
-// Otherwise who polls would wait for what is there already, or spin for what is not.
+// Otherwise a caller that polls would wait for bytes that have arrived, or spin for bytes that have not.
 TEST(EngineStream, HasBufferedJustWhatItWouldAnswerWith) {
   Pair pair;
   pair.say(frame(1, "abc") + frame(2, "aside"));
@@ -160,7 +160,7 @@ TEST_F(SharedEngine, AStreamCanBeShutDownByAnotherThread) {
   other.join();
 }
 
-// The second start may be answered with a stream, too, in which the Engine complains as if it were the
+// The second start may also be answered with a stream, in which the Engine complains as if it were the
 // program.
 TEST_F(SharedEngine, AnExecIsStartedOnce) {
   const std::string id = run();

@@ -7,7 +7,7 @@
 
 #include "tests/docker/backend_world.h"
 
-// A sandbox of which only a part was made leaves nothing behind, and its agent is none the worse.
+// A sandbox that was created only in part leaves nothing behind, and its agent still works.
 namespace isogate::docker {
 namespace {
 
@@ -49,7 +49,7 @@ class Unfinished : public BackendWorld {
     EXPECT_TRUE(eventually(30, [&] { return (last = me.exec("true")).status == 200; }))
         << milliseconds << " ms: " << last.text;
   }
-  // Four a gateway: one whose host dies more often in a minute waits for its operator.
+  // Four kills for each gateway: more in a minute would quarantine its backend.
   void kill_hosts_under_first_calls(const std::string& config) {
     const test::TemporaryDirectory state("/var/tmp");
     GatewayOptions same = options({}, config);

@@ -39,7 +39,7 @@ TEST(UserNames, WhatIsTooLargeOrNoFileIsNotWrittenAgain) {
 TEST(UserNames, AnArchiveOfOneFileIsThatFile) {
   const std::string text(3000, 'x');
   EXPECT_EQ(file_in_archive(archive_of([&](TarWriter& tar) { tar.file({"passwd"}, text); })), text);
-  const std::string name = std::string(300, 'n');  // takes a header more
+  const std::string name = std::string(300, 'n');  // needs one more header
   EXPECT_EQ(file_in_archive(archive_of([&](TarWriter& tar) { tar.file({name}, text); })), text);
   EXPECT_EQ(file_in_archive(archive_of([](TarWriter& tar) { tar.file({"passwd"}, ""); })), "");
 }

@@ -1,4 +1,4 @@
-// What the Engine tells of its own accord: no call asks.
+// What the Engine reports by itself, without a call.
 #include <gmock/gmock.h>
 
 #include "tests/docker/backend_world.h"
@@ -34,7 +34,7 @@ TEST_P(WatchOn, AContainerThatEndsIsToldWhenItDoes) {
   EXPECT_EQ(me.out("cat kept"), "still here");
   EXPECT_THAT(gateway.log(), HasSubstr("recreated (its container ended with exit code 137)"));
   EXPECT_EQ(other.out("echo fine"), "fine\n");
-  // The one that took its place is watched, too.
+  // Its replacement is watched, too.
   engine_->remove(container_of(gateway, "a"), true, true, usual());
   EXPECT_TRUE(eventually(10, [&] {
     const std::string log = gateway.log();
@@ -42,7 +42,7 @@ TEST_P(WatchOn, AContainerThatEndsIsToldWhenItDoes) {
   })) << gateway.log();
 }
 
-// The Engine's word stays when a child was killed long before.
+// The Engine still reports out of memory when a child was killed long before.
 TEST_P(WatchOn, WhatEndsLongAfterAChildWasOutOfMemoryIsNotSaidToHaveEndedOfIt) {
   Gateway gateway(options({}, "memory_mb: 64"));
   const Caller me(gateway, "a");

@@ -1,4 +1,4 @@
-"""The sandboxes of agent frameworks that have E2B below: what an agent's tools do, without a model. A class for each; started
+"""The sandboxes of agent frameworks that use E2B: what an agent's tools do, without a model. A class for each; started
 by sdk_test.py."""
 
 import asyncio

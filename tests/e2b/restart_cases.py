@@ -1,4 +1,4 @@
-"""What an SDK finds after the gateway was stopped and started again, at another port: sdk_test.py runs Before, then After."""
+"""What an SDK finds after a restart of the gateway at another port: sdk_test.py runs Before, then After."""
 
 import json
 import os

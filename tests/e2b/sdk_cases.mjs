@@ -119,7 +119,7 @@ const cases = {
     assert.equal(await box.files.read('up'), 'by a form')
   },
   async 'a watch calls back'() {
-    if (!capabilities.includes('watch')) return 'this backend does not watch'
+    if (!capabilities.includes('watch')) return 'this backend has no watches'
     await box.files.makeDir('w')
     const seen = []
     const watch = await box.files.watchDir('w', (event) => void seen.push(`${event.type} ${event.name}`), { recursive: true })

@@ -49,7 +49,7 @@ def eventually(holds, seconds=20):
 
 
 class Noise(io.RawIOBase):
-    """So many bytes that repeat only after a prime number of them, without holding them."""
+    """A number of bytes that repeat only after a prime number of them, generated on the fly."""
 
     piece = bytes(hashlib.shake_128(b"noise").digest(65521))
 
@@ -285,7 +285,7 @@ class Files(Case):
         self.assertIn("./in/a/new/directory\n", seen)
         self.assertIn("./ž 猫 🐈\n", seen)
 
-    @unittest.skipUnless("scope_sandbox" in CAPABILITIES, "this backend has files of the workspace alone")
+    @unittest.skipUnless("scope_sandbox" in CAPABILITIES, "this backend has only the files of the workspace")
     def test_files_elsewhere_in_the_sandbox(self):
         path = f"/tmp/{MARK}/file"
         self.assertEqual(self.files.write(path, "elsewhere").path, path)
@@ -388,7 +388,7 @@ class Files(Case):
         self.assertEqual(self.files.read(self.at("uploaded")), "by a form")
         self.assertIn(self.refused(url), (400, 401))  # it is no download
 
-    @unittest.skipUnless("watch" in CAPABILITIES, "this backend does not watch")
+    @unittest.skipUnless("watch" in CAPABILITIES, "this backend has no watches")
     def test_a_watch_reports_changes(self):
         self.files.make_dir(self.dir)
         watch = self.files.watch_dir(self.dir)
@@ -402,7 +402,7 @@ class Files(Case):
         with self.assertRaises(SandboxException):
             watch.get_new_events()
 
-    @unittest.skipUnless("watch" in CAPABILITIES, "this backend does not watch")
+    @unittest.skipUnless("watch" in CAPABILITIES, "this backend has no watches")
     def test_a_watch_reports_what_is_below(self):
         self.files.make_dir(self.at("sub"))
         flat, deep = self.files.watch_dir(self.dir), self.files.watch_dir(self.dir, recursive=True)
@@ -428,7 +428,7 @@ class Sandboxes(Case):
         self.assertTrue(self.box.is_running())
         self.assertEqual(len(self.box.get_metrics()), 1)
 
-    @unittest.skipUnless(BACKEND == "docker", "the defaults of the others are bounds of this machine, or none")
+    @unittest.skipUnless(BACKEND == "docker", "the other defaults are limits of this machine, or none")
     def test_its_size_is_what_is_enforced(self):
         info, sample = self.box.get_info(), self.box.get_metrics()[0]
         self.assertEqual((info.cpu_count, info.memory_mb), (1, 512), "the backend's own defaults: none is configured")
@@ -546,7 +546,7 @@ class Sandboxes(Case):
 
 
 def on_one_loop(case):
-    """The oldest keeps connections for all its sandboxes, and those are of the loop that it saw first."""
+    """The oldest shares connections among all its sandboxes; they belong to the event loop that it saw first."""
     @functools.wraps(case)
     def run(self):
         LOOP.run_until_complete(case(self))
@@ -597,7 +597,7 @@ class Async(unittest.TestCase):
         with self.assertRaises(NotFoundException):
             await self.box.files.read("async/missing")
 
-    @unittest.skipUnless("watch" in CAPABILITIES, "this backend does not watch")
+    @unittest.skipUnless("watch" in CAPABILITIES, "this backend has no watches")
     @on_one_loop
     async def test_a_watch_calls_back(self):
         await self.box.files.make_dir("watched")

@@ -29,7 +29,7 @@ OTHERS = {
 
 @contextlib.contextmanager
 def template_image(backend):
-    """An image that the Engine has beside the backend's own, and is told from it by a file. None: there are no images."""
+    """An image that the Engine has in addition to the backend's own, recognized by a file. None: no images."""
     engine = os.environ.get("ISOGATE_TEST_DOCKER")
     if backend != "docker" or not engine:
         yield None

@@ -1,4 +1,4 @@
-# Shared by the scripts beside it: sourced, not run. $dir is the engine's own directory, $socket its socket.
+# Shared by the scripts in this folder: sourced, not run. $dir is the engine's own directory, $socket its socket.
 
 note() { echo "$name: $*" >&2; }
 
@@ -8,7 +8,7 @@ skip() {
   exit 77
 }
 
-# Prints a Go of 1.26 or newer.
+# Prints the path of Go 1.26 or newer.
 find_go() {
   local go
   for go in "$(command -v go || true)" /usr/local/go/bin/go; do
@@ -17,12 +17,12 @@ find_go() {
   return 1
 }
 
-# What is written in Go collects its garbage a quarter as often: there is memory, and the processors are few.
+# Programs written in Go collect garbage a quarter as often: there is memory, and there are few processors.
 export GOGC=${GOGC:-400}
 
 cache=${ISOGATE_DOCKER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/isogate-docker}
 
-# ask METHOD PATH [curl option…]: the answer's body; fails for an answer that is no success.
+# ask METHOD PATH [curl option…]: prints the response's body; fails if the response is no success.
 ask() {
   local method=$1 path=$2
   shift 2
@@ -32,7 +32,7 @@ ask() {
 
 answers() { curl --silent --fail --max-time 2 --unix-socket "$1" http://engine/_ping > /dev/null 2>&1; }
 
-# Whether the process of a pid file runs, and is one of ours: its command line names our directory.
+# Whether the process of a pid file runs, and belongs to us: its command line names our directory.
 runs() {
   local pid
   pid=$(cat "$1" 2> /dev/null) && [ -n "$pid" ] && grep -qsF "$dir" "/proc/$pid/cmdline"
@@ -70,7 +70,7 @@ unmount_all() {
   done
 }
 
-# ---- images: a tar archive of the root file system each, made once and kept in the cache -------------------------
+# ---- images: a tar archive of each root file system, made once and kept in the cache -------------------------
 
 add_users() {
   mkdir -p "$1/etc" "$1/root" "$1/tmp" "$1/workspace" "$1/home/agent"
@@ -100,7 +100,7 @@ make_base() {
   rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/* "$1"/usr/share/{doc,man,locale,info}/* "$1.log"
 }
 
-# Prints the archive of image $1, made if it is not there.
+# Prints the archive of image $1, made if it is missing.
 archive_of() {
   local file=$cache/$1-3.tar work
   mkdir -p "$cache"
@@ -127,7 +127,7 @@ import() {
   said=$(ask POST "/images/create?fromSrc=-&repo=isogate-test&tag=$1" --header 'Content-Type: application/x-tar' \
     --upload-file "$file") || skip "cannot import the image isogate-test:$1"
   case $said in *'"error"'*) skip "cannot import the image isogate-test:$1: $said" ;; esac
-  # podman takes no notice of the tag.
+  # podman ignores the tag.
   if ! ask GET "/images/isogate-test:$1/json" > /dev/null 2>&1; then
     ask POST "/images/$(sed -n 's/.*"id":"\([^"]*\)".*/\1/p' <<< "$said")/tag?repo=isogate-test&tag=$1" > /dev/null
   fi

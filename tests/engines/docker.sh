@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# A Docker Engine for the tests, from Debian's packages alone.
+# A Docker Engine for the tests, from Debian's packages only.
 #
 #   docker.sh up [DIR]               uses the Engine of this machine, or starts one in DIR; imports isogate-test:small
 #                                    (busybox) and isogate-test:base (Debian with python3 and git), both with a user
 #                                    `agent` (1000); prints where it listens: unix:///path
-#   docker.sh start DIR [option…]    always starts one, with more options of dockerd, and imports `small` alone
-#   docker.sh again DIR [option…]    starts the one in DIR anew, which was killed, on the data that is there
-#   docker.sh down [DIR]             ends it, with all that is its own
+#   docker.sh start DIR [option…]    always starts one, with more options of dockerd, and imports only `small`
+#   docker.sh again DIR [option…]    restarts the one in DIR, which was killed, on its existing data
+#   docker.sh down [DIR]             ends it and removes everything that belongs to it
 #
-# Exits with 77 where there can be none, with the reason on stderr. up may be repeated, and run beside other Engines.
+# Exits with 77 if none can run, with the reason on stderr. up may be repeated, and run next to other Engines.
 # The images' archives are kept in ~/.cache/isogate-docker, or $ISOGATE_DOCKER_CACHE.
 set -euo pipefail
 name=docker.sh
@@ -23,7 +23,7 @@ choose() {
   [ ${#dir} -le 70 ] || skip "the path $dir is too long for the sockets in it"
 }
 
-# Networks are the machine's: what the first Engine adds to them goes with it.
+# Networks belong to the machine: what the first Engine adds to them is removed with it.
 remember_network() {
   if ! ip link show docker0 > /dev/null 2>&1; then
     iptables -S FORWARD 2> /dev/null | head -n 1 | cut -d' ' -f3 > "$dir/forward"
@@ -44,7 +44,7 @@ forget_rules() {
   done
 }
 
-# An Engine that came later uses them, too: then they stay.
+# If a later Engine uses them, too, they stay.
 another_runs() { grep -qsaE '^(/[^[:cntrl:]]*/)?dockerd' /proc/[0-9]*/cmdline; }
 
 restore_network() {
@@ -68,7 +68,7 @@ start() {
 }
 
 launch() {
-  # In a session of its own: who starts the tests may be interrupted.
+  # In its own session: whoever starts the tests may be interrupted.
   setsid dockerd --data-root "$dir/root" --exec-root "$dir/exec" --pidfile "$pid_file" -H "unix://$socket" "$@" \
     > "$dir/log" 2>&1 < /dev/null &
   disown
@@ -110,7 +110,7 @@ up() {
   fi
   import small
   import base
-  # What the backend looks for where no image is named.
+  # The image that the backend uses by default.
   docker -H "unix://$socket" image inspect isogate-sandbox:latest > /dev/null 2>&1 ||
     docker -H "unix://$socket" tag isogate-test:base isogate-sandbox:latest
   echo "unix://$socket"

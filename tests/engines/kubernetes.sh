@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # A Kubernetes cluster of one node for the tests: a current one, from the Go proxy, or 1.20.2, from Debian's packages
-# alone (ISOGATE_TEST_KUBERNETES_VERSION=1.20 for a new DIR), with Debian's etcd, containerd and runc.
+# only (ISOGATE_TEST_KUBERNETES_VERSION=1.20 for a new DIR), with Debian's etcd, containerd and runc.
 #
-#   kubernetes.sh up [DIR]                 starts one in DIR, or what of it has died, with network policies in force and
+#   kubernetes.sh up [DIR]                 starts one in DIR, or the parts that have died, with network policies in force and
 #                                          the images isogate-test:small and :base of docker.sh; tries a pod; prints the
 #                                          path of the administrator's kubeconfig
 #   kubernetes.sh import DIR NAME ARCHIVE  a root file system (tar) as an image of the node
 #   kubernetes.sh runner DIR PROGRAM       an isogate-runner as an image of the node; prints its name
 #   kubernetes.sh agents DIR               installs agents.x-k8s.io and starts its controller (kubernetes/agents.sh)
-#   kubernetes.sh no-policies DIR          network policies are not in force: stops the engine, with all of its rules
-#   kubernetes.sh policies DIR             and are again
-#   kubernetes.sh build [VERSION…]         what has to be built for `up`, and no more; prints the directories
-#   kubernetes.sh built [VERSION…]         whether it is: exits with 77 where it is not
-#   kubernetes.sh down [DIR]               ends it, with all that is its own
+#   kubernetes.sh no-policies DIR          stops enforcing network policies: ends the engine and removes its rules
+#   kubernetes.sh policies DIR             enforces them again
+#   kubernetes.sh build [VERSION…]         builds what `up` needs, and nothing else; prints the directories
+#   kubernetes.sh built [VERSION…]         whether that is built: exits with 77 if it is not
+#   kubernetes.sh down [DIR]               ends it and removes everything that belongs to it
 #
-# Exits with 77 where there can be none, with the reason on stderr. Pods need imagePullPolicy Never.
+# Exits with 77 if none can run, with the reason on stderr. Pods need imagePullPolicy Never.
 # The programs are built by kubernetes/build.sh or kubernetes/current.sh, once.
 set -euo pipefail
 name=kubernetes.sh
@@ -45,16 +45,16 @@ can_run() {
   done
 }
 
-# ---- what of it is the machine's: a bridge and the cgroups below one of its name ---------------------------------
+# ---- what it adds to the machine: a bridge, and the cgroups below one of its name ---------------------------------
 
-# Of loopback, and none that a connection going out may have.
+# A port of loopback that no outgoing connection may get.
 free_port() {
   local port
   while port=$((20000 + RANDOM % 10000)) && (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do :; done
   echo "$port"
 }
 
-# Sets $bridge and $net: 10.231.N is the pods' network, without a way beyond this machine.
+# Sets $bridge and $net: 10.231.N is the pods' network, without a route beyond this machine.
 make_bridge() {
   local number
   for number in {0..63}; do
@@ -66,10 +66,10 @@ make_bridge() {
       return
     fi
   done
-  skip "no bridge can be made"
+  skip "no bridge can be created"
 }
 
-# Its cgroup in every hierarchy there is.
+# Its cgroup in every hierarchy.
 cgroups() {
   awk '{ for (i = 7; $i != "-"; i++); if ($(i + 1) ~ /^cgroup2?$/) print $5 }' /proc/self/mountinfo | sort -u |
     sed "s|\$|/$bridge|"
@@ -109,7 +109,7 @@ remove_cgroups() {
   done
 }
 
-# A Docker Engine lets the machine drop what it forwards, also from pod to pod.
+# A Docker Engine makes the machine drop forwarded packets, also from pod to pod.
 between_pods() { iptables --wait "$1" FORWARD -i "$bridge" -o "$bridge" -j ACCEPT; }
 
 remove_bridge() {
@@ -141,7 +141,7 @@ prepare() {
 
 # ---- processes ---------------------------------------------------------------------------------------------------
 
-# launch PART COMMAND…: in a session of its own, unless it runs.
+# launch PART COMMAND…: in its own session, unless it runs.
 launch() {
   local part=$1
   shift
@@ -151,8 +151,8 @@ launch() {
   disown
 }
 
-# The mount namespace of what runs pods: no mount of theirs is this machine's, what they keep in fixed places is in DIR,
-# and the kubelet finds the kernel's settings as it wants them, so that it changes none.
+# The mount namespace of what runs pods: this machine has none of its mounts, what its programs keep in fixed places is
+# in DIR, and the kubelet finds the kernel's settings as it wants them, so that it changes none.
 launch_node() {
   mkdir -p "$dir/node"/{run,tmp,var/lib,var/log,kernel}
   chmod 1777 "$dir/node/tmp"
@@ -230,7 +230,7 @@ launch_kubelet() {
     --make-iptables-util-chains=false
 }
 
-# give_up PART: it is what does not work.
+# give_up PART: this is the part that does not work.
 give_up() {
   local why
   why=$(grep -aE '^(panic|fatal error):|^[EF][0-9]{4} |"level":"(error|fatal)"|level=(error|fatal)' "$dir/log/$1" |
@@ -308,7 +308,7 @@ import_images() {
     file=$(archive_of small) || skip "cannot make the image isogate-test:small"
     import_image "$file" isogate-test:small
   }
-  # What the backend looks for where no image is named is the real one.
+  # The image that the backend uses by default is the real one.
   grep -qx '.*/isogate-test:base' <<< "$there" || {
     file=$(archive_of base) || skip "cannot make the image isogate-test:base"
     import_image "$file" isogate-test:base isogate-sandbox:latest
@@ -360,10 +360,10 @@ up() {
   echo "$dir/kubeconfig"
 }
 
-# serves GROUP_VERSION PLURAL: and says so, without which a controller does not start.
+# serves GROUP_VERSION PLURAL: and lists it, without which a controller does not start.
 serves() { kube GET "/apis/$1" | jq -e --arg it "$2" 'any(.resources[]; .name == $it)' > /dev/null; }
 
-# The administrator's controller: it makes Sandboxes' pods. What it cannot do is for the tests to see.
+# The administrator's controller: it creates the pods of Sandboxes. The tests show what it cannot do.
 add_agents() {
   local agents kind
   agents=$("$here/kubernetes/agents.sh") || skip "there is no controller of agents.x-k8s.io"
@@ -384,7 +384,7 @@ add_policies() {
   await 20 policies test -e "$dir/policies.ready"
 }
 
-# One that was killed has left rules, which another one knows to remove.
+# A killed engine has left rules, which a new one can remove.
 remove_policies() {
   [ ! -e "$dir/policies.ready" ] || add_policies
   end "$dir/policies.pid"

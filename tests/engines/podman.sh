@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# podman's copy of the Engine API for the tests, from Debian's packages alone.
+# podman's implementation of the Engine API for the tests, from Debian's packages only.
 #
 #   podman.sh up [DIR]        starts one in DIR, imports isogate-test:small (busybox) and isogate-test:base (Debian with
 #                             python3 and git), prints where it listens: unix:///path
 #   podman.sh rootless [DIR]  the same, started by an ordinary user (65534)
-#   podman.sh down [DIR]      ends it, with all that is its own
+#   podman.sh down [DIR]      ends it and removes everything that belongs to it
 #
-# Exits with 77 where there can be none, with the reason on stderr. It has no network but `none`.
+# Exits with 77 if none can run, with the reason on stderr. It has no network but `none`.
 set -euo pipefail
 name=podman.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -20,20 +20,20 @@ ordinary_user=65534
 options=(--root "$dir/root" --runroot "$dir/run" --tmpdir "$dir/tmp" --runtime runc --cgroup-manager cgroupfs
   --events-backend file --network-config-dir "$dir/net")
 
-# Whoever is to be podman's user runs it with these words in front.
+# The command prefix that runs podman as its user.
 inside=()
 as=(env "CONTAINERS_CONF=$dir/containers.conf" "TMPDIR=$dir")  # it forgets to remove what it imported
 if [ "${1:-}" = rootless ] || [ -e "$dir/rootless" ]; then
   as=(setpriv --reuid "$ordinary_user" --regid "$ordinary_user" --clear-groups env -i "PATH=$PATH" "HOME=$dir"
     "XDG_RUNTIME_DIR=$dir/xdg" "${as[@]:1}")
   options+=(--storage-driver overlay)
-  # Its uids inside are written where this mount namespace alone sees it.
+  # Its uids inside are written where only this mount namespace sees it.
   inside=(unshare --mount --propagation private bash -c 'mkdir -p subids/etc subids/work
     echo "nobody:1000000:65536" | tee subids/etc/subuid > subids/etc/subgid
     mount -t overlay overlay -o lowerdir=/etc,upperdir=subids/etc,workdir=subids/work /etc && exec "$@"' bash)
 fi
 
-# What keeps a rootless one's user namespace: its environment tells whose it is.
+# The process that keeps a rootless one's user namespace; its environment shows whose it is.
 end_pause() {
   local pid
   pid=$(cat "$dir/tmp/pause.pid" 2> /dev/null) || return 0
@@ -47,7 +47,7 @@ remove() {
   local pid
   pid=$(cat "$pid_file" 2> /dev/null) || pid=
   end "$pid_file"
-  # Its child in the user namespace may outlive it; both are of a session of their own.
+  # Its child in the user namespace may outlive it; both have their own session.
   [ -z "$pid" ] || kill -KILL -- "-$pid" 2> /dev/null || true
   end_pause
   unmount_all
@@ -91,7 +91,7 @@ up() {
   fi
   import small
   import base
-  # What the backend looks for where no image is named.
+  # The image that the backend uses by default.
   ask GET /images/isogate-sandbox:latest/json > /dev/null 2>&1 ||
     ask POST "/images/isogate-test:base/tag?repo=isogate-sandbox&tag=latest" > /dev/null
   echo "unix://$socket"

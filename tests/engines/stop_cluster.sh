@@ -3,7 +3,7 @@
 set -euo pipefail
 dir=${ISOGATE_TEST_ENGINES:-}/$1
 if [ -z "${ISOGATE_TEST_ENGINES:-}" ] || [ ! -d "$dir" ]; then
-  echo "$1: it was not started by scripts/test.sh, and goes on"
+  echo "$1: it was not started by scripts/test.sh, and keeps running"
   exit
 fi
 exec "$(dirname "${BASH_SOURCE[0]}")/kubernetes.sh" down "$dir"

@@ -3,8 +3,8 @@
 #include "tests/faults/disk.h"
 #include "tests/faults/faults.h"
 
-// A disk that is full, read-only or broken, below the records or below the workspaces. What
-// needs it is refused in words, what does not goes on, and nothing is torn once it is whole again.
+// A disk that is full, read-only or broken, below the records or below the workspaces. What needs it is
+// refused with a reason, what does not continues, and nothing is torn once the disk is repaired.
 namespace isogate::test {
 namespace {
 
@@ -26,7 +26,7 @@ class BadDisk : public testing::TestWithParam<Way> {
   [[nodiscard]] bool is_full() const { return std::string_view(GetParam().name) == "full"; }
   [[nodiscard]] bool is_read_only() const { return std::string_view(GetParam().name) == "read_only"; }
   void spoil() { GetParam().spoil(disk_); }
-  // What is full has room again while the gateway runs; the others need it ended.
+  // A full disk gets room again while the gateway runs; the other faults are repaired after its end.
   void mend() {
     if (is_full()) return disk_.make_room();
     gateway_->signal(SIGTERM);
@@ -66,12 +66,13 @@ std::string integrity_of(const std::string& state_dir) {
 TEST_P(BadDisk, OfTheRecordsRefusesNewSandboxesAndTearsNothing) {
   begin(std::string(kLocal) + "workdir: " + elsewhere_.path() + "\n", disk_.path() + "/state");
   ASSERT_EQ(me().out("echo kept > file; echo before"), "before\n");
-  me("barrier").run("true");  // a first use is on disk when it is answered, and so is what was said before
+  me("barrier").run(
+      "true");  // the response to a first use means that it is on disk, and so is everything before it
   ExecStream witness(me(), {{"command", "while [ ! -e go ]; do sleep 0.05; done; echo lived"}}, 60);
   ASSERT_EQ(witness.next()->at("event"), "start");
   spoil();
   Answer last;
-  for (int i = 0; i < 100; ++i)  // a block that is there already may hold some more
+  for (int i = 0; i < 100; ++i)  // an existing block may hold some more
     if (last = me("new-" + std::to_string(i)).exec("echo works"); last.status != 200) break;
   const Answer later = me("later").exec("echo works");
   for (const Answer& answer : {last, later}) {
@@ -84,7 +85,7 @@ TEST_P(BadDisk, OfTheRecordsRefusesNewSandboxesAndTearsNothing) {
   EXPECT_EQ(me().get("/readyz").status, 200) << "what is open is served";
   if (is_read_only()) {  // where it is full the records have a reserve
     EXPECT_NE(later.text.find("the state store cannot be written"), std::string::npos) << later.text;
-    EXPECT_NE(gateway_->log().find("state_not_writable"), std::string::npos) << "nobody is told";
+    EXPECT_NE(gateway_->log().find("state_not_writable"), std::string::npos) << "the log does not report it";
     EXPECT_NE(me().get("/readyz?verbose").text.find("not writable"), std::string::npos);
   }
   EXPECT_TRUE(succeeded(me().write("go", "")));
@@ -102,7 +103,7 @@ TEST_P(BadDisk, OfTheRecordsRefusesNewSandboxesAndTearsNothing) {
   EXPECT_EQ(journal["echo kept > file; echo before"].outcome, "exited");
   for (const auto& [command, row] : journal) EXPECT_TRUE(row.ended) << command;
   EXPECT_TRUE(!is_full() || journal["cat file; echo meanwhile"].outcome == "exited")
-      << "what ran meanwhile is forgotten";
+      << "what ran meanwhile is missing in the journal";
 }
 
 TEST_P(BadDisk, OfTheWorkspacesCostsFilesAlone) {
@@ -118,9 +119,9 @@ TEST_P(BadDisk, OfTheWorkspacesCostsFilesAlone) {
     EXPECT_TRUE(!is_full() || refused(answer, 507, "quota_exceeded"));
   }
   EXPECT_GE(me().write("file", more, {{"durable", true}}).status, 400);
-  EXPECT_EQ(me().content("file"), "old") << "part of another";
+  EXPECT_EQ(me().content("file"), "old") << "it is part of the new content";
   EXPECT_TRUE(refused(me().read("fresh"), 404, "file_not_found"));
-  EXPECT_EQ(me().out("ls -A"), "file\n") << "what was begun is left";
+  EXPECT_EQ(me().out("ls -A"), "file\n") << "an incomplete file is left";
   EXPECT_NE(me().run("head -c 1M /dev/zero > mine && sync mine").at("exit_code"), 0) << "it is not bad";
   EXPECT_EQ(me().get("/readyz").status, 200);
 

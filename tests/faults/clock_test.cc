@@ -6,8 +6,8 @@
 
 #include "tests/faults/faults.h"
 
-// The machine's clock jumps by an hour, forth and back: what has a limit in seconds does not see it. Only
-// where the clock is the test's own (tests/guest sets ISOGATE_TEST_OWN_CLOCK).
+// The machine's clock jumps by an hour, forward and back: limits in seconds are not affected. Only where the
+// test may set the clock (tests/guest sets ISOGATE_TEST_OWN_CLOCK).
 namespace isogate::test {
 namespace {
 
@@ -24,7 +24,7 @@ class ClockJump : public testing::TestWithParam<time_t> {
  protected:
   void SetUp() override {
     if (std::getenv("ISOGATE_TEST_OWN_CLOCK") == nullptr)
-      GTEST_SKIP() << "the clock is not this test's own: tests/guest/run.py runs it where it is";
+      GTEST_SKIP() << "this test may not set the clock: tests/guest/run.py runs it where it may";
     gateway_ = start("sandbox_idle_timeout_sec: 600\nbackends: [{name: namespace}]\n");
     ASSERT_TRUE(decided(*gateway_));
     me().run("echo kept > kept; echo there > /tmp/there");
@@ -66,7 +66,8 @@ TEST_P(ClockJump, LetsATimeoutComeWhenItIsDue) {
 
 TEST_P(ClockJump, MakesNoSandboxIdleAndNoKeyStale) {
   jump(GetParam());
-  std::this_thread::sleep_for(std::chrono::seconds(35));  // the longest that one waits to look for idle ones
+  std::this_thread::sleep_for(
+      std::chrono::seconds(35));  // the longest interval between two checks for idle sandboxes
   EXPECT_EQ(gateway_->log().find("sandbox_stopped_idle"), std::string::npos) << gateway_->log();
   EXPECT_EQ(me().out("cat kept /tmp/there"), "kept\nthere\n");
   EXPECT_TRUE(succeeded(me().get("/sandboxes")));

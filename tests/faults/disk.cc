@@ -15,7 +15,7 @@ namespace {
 
 bool succeeds(const std::vector<std::string>& argv) { return run_program(argv).exit_code == 0; }
 
-// Until there is no room for one block more; what it takes is on its way to the disk then.
+// Until there is no room for another block; what was written is then on its way to the disk.
 void fill_with(const std::string& path) {
   (void)run_program({"dd", "if=/dev/zero", "of=" + path, "bs=64k", "conv=fsync"});
   (void)run_program({"dd", "if=/dev/zero", "of=" + path, "bs=4k", "oflag=append", "conv=notrunc,fsync"});
@@ -48,9 +48,7 @@ bool Disk::mount() const {
 }
 
 void Disk::unmount() {
-  EXPECT_TRUE(eventually(20, [&] {
-    return succeeds({"umount", path()});
-  })) << "somebody has files of it open";
+  EXPECT_TRUE(eventually(20, [&] { return succeeds({"umount", path()}); })) << "files of it are still open";
   mounted_ = false;
 }
 

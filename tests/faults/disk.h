@@ -1,4 +1,4 @@
-// A file system of a test's own, an ext4 on a loop device, and what may become of it.
+// A test's own file system, an ext4 on a loop device, and the faults that it may have.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@ namespace isogate::test {
 
 class Disk {
  public:
-  // `below_mb`: what its image may take of a file system of its own; 0: as much as it likes.
+  // `below_mb`: the size of the file system that holds its image; 0: no limit.
   explicit Disk(int mb = 256, int below_mb = 0);
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
   ~Disk();
 
-  [[nodiscard]] bool usable() const { return mounted_; }  // false: none can be mounted here
+  [[nodiscard]] bool usable() const { return mounted_; }  // false: no file system can be mounted here
   [[nodiscard]] std::string path() const { return place_.path() + "/disk"; }
 
-  // It takes no write; whatever becomes of this test, not for longer than two minutes.
+  // It accepts no write, for at most two minutes, whatever happens to this test.
   void freeze();
   void thaw();
   // Nothing more fits, not even root's.
@@ -26,9 +26,9 @@ class Disk {
   void make_room() const;
   // As after an error: the kernel makes it read-only.
   void make_read_only() const;
-  // What is below takes no block that it did not have: writes of others fail as they are synced.
+  // The file system below has no room for new blocks: writes fail when they are synced.
   void fill_below() const;
-  // Whole and empty of what fill() and fill_below() made. Nobody may have a file of it open.
+  // Repairs it and removes what fill() and fill_below() wrote. No file of it may be open.
   void repair();
 
  private:

@@ -54,10 +54,10 @@ TEST_F(Drain, WhatFinishesInTimeFinishesAndTheRestIsKilled) {
     EXPECT_EQ(end.at("event"), "exit");
     EXPECT_EQ(end.at("outcome"), "killed") << end;
     EXPECT_EQ(end.at("exit_code"), 137);
-    EXPECT_GE(since(), 5.5) << "it was not given its time";
+    EXPECT_GE(since(), 5.5) << "it did not get its time";
   }
   EXPECT_EQ(gateway->wait(20), 0) << gateway->log();
-  EXPECT_LT(since(), 6 + 10.0) << "the deadline is passed";
+  EXPECT_LT(since(), 6 + 10.0) << "the deadline was exceeded";
   EXPECT_TRUE(gone_within(1, mark));
 }
 

@@ -53,7 +53,7 @@ bool works_within(double seconds, const Caller& caller) {
       EXPECT_TRUE(answer.status == 200 || answer.status == 503) << answer.text;
       return answer.status == 200 && answer.body.at("stdout") == "works\n";
     } catch (const std::runtime_error&) {
-      return false;  // nobody there yet
+      return false;  // nothing listens yet
     }
   });
 }

@@ -1,4 +1,4 @@
-// What the world may do to a gateway, and how to look at what came of it.
+// Faults that a gateway may meet, and ways to check the consequences.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace isogate::test {
 
 inline constexpr const char* kLocal = "allow_unisolated: true\nbackends: [{name: local}]\n";
 
-// Skips aloud where root's gateway cannot be started. A plain function, for SetUp().
+// Skips with a reason where root's gateway cannot be started. A plain function, for SetUp().
 #define SKIP_UNLESS_STARTABLE() \
   if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle()
 

@@ -1,5 +1,5 @@
-// A backend that runs nothing and fails as argv[0] or its configuration says. It isolates nothing and says
-// so.
+// A backend that runs nothing and fails as argv[0] or its configuration says. It isolates nothing, and
+// reports that.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -20,12 +20,12 @@ void spin() {
   }
 }
 
-// Whatever is asked of it.
+// In any call.
 void hang(unsigned seconds) {
   while (seconds > 0) seconds = ::sleep(seconds);
 }
 
-// Where the file `of` holds `how`, and as long as it does.
+// If the file `of` contains `how`, and as long as it does.
 void hang_while(const std::string& of, std::string_view how, unsigned seconds) {
   for (unsigned tenth = 0; tenth < 10 * seconds; ++tenth) {
     char now[32];

@@ -33,15 +33,15 @@ void expect_room_for_another_tenant() {
   const int mine = opened('a');
   EXPECT_GE(mine, 10);
   EXPECT_LT(mine, 500);
-  EXPECT_EQ(opened('b'), mine) << "of another tenant";
+  EXPECT_EQ(opened('b'), mine) << "another tenant gets as many";
   for (const char tenant : {'a', 'b'}) EXPECT_EQ(of(tenant, 0).out("echo works"), "works\n");
   EXPECT_TRUE(succeeded(of('a', 1).call("DELETE", "/sandboxes/a1")));
   EXPECT_EQ(of('a', mine).out("echo works"), "works\n");
 }
 
-// In a process of its own: not even root can raise the limit again everywhere.
+// In a separate process: on some machines not even root can raise the limit again.
 TEST(FewDescriptors, OneTenantsSandboxesLeaveRoomForAnothers) {
-  if (!is_root()) GTEST_SKIP() << "the gateway is to be another user's";
+  if (!is_root()) GTEST_SKIP() << "needs root, to start the gateway as another user";
   EXPECT_EXIT(
       {
         expect_room_for_another_tenant();
@@ -65,7 +65,7 @@ void expect_a_refusal_to_start() {
 }
 
 TEST(FewDescriptors, TooFewForTwoTenantsAreNoStart) {
-  if (!is_root()) GTEST_SKIP() << "the gateway is to be another user's";
+  if (!is_root()) GTEST_SKIP() << "needs root, to start the gateway as another user";
   EXPECT_EXIT(
       {
         expect_a_refusal_to_start();

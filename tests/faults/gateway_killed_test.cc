@@ -13,7 +13,7 @@ class GatewayKilled : public testing::Test {
  protected:
   void SetUp() override { SKIP_UNLESS_STARTABLE(); }
 
-  // A tree that has detached itself in every way, of this agent.
+  // A tree of this agent that has detached itself in every way.
   static std::unique_ptr<ExecStream> tree(const Caller& me, const std::string& mark) {
     const Json request{
         {"command", "echo up; setsid -f sleep " + mark + "; (sleep " + mark + " &); sleep " + mark},
@@ -21,7 +21,7 @@ class GatewayKilled : public testing::Test {
     auto stream = std::make_unique<ExecStream>(me, request);
     EXPECT_EQ(stream->next()->at("event"), "start");
     EXPECT_TRUE(there_within(10, mark, 3));
-    // A first use of a sandbox answers once it is on disk, and so is what was said before it.
+    // The response to a first use means that it is on disk, and so is everything before it.
     me.as("barrier-" + mark).run("true");
     return stream;
   }
@@ -31,7 +31,7 @@ class GatewayKilled : public testing::Test {
   }
 };
 
-// What the client of a stream may see when contact is lost: an exit event that says unknown, or an end
+// What a client of a stream may see when contact is lost: an exit event with `unknown`, or an end
 // without one, which is an error. Never success.
 void expect_lost(ExecStream& stream) {
   try {
@@ -64,7 +64,7 @@ TEST_F(GatewayKilled, AllOfItAtOnceLeavesNothing) {
     marks.push_back(new_mark());
     const auto stream = tree(me, marks.back());
     const auto processes = processes_of(gateway);
-    for (const pid_t pid : processes) ::kill(pid, SIGSTOP);  // none sees another's end
+    for (const pid_t pid : processes) ::kill(pid, SIGSTOP);  // none notices another's end
     for (const pid_t pid : processes) ::kill(pid, SIGKILL);
     best = std::min(best, seconds_of([&] {
                       EXPECT_TRUE(gone_within(2, marks.back())) << "a tree outlived its gateway";
@@ -72,7 +72,7 @@ TEST_F(GatewayKilled, AllOfItAtOnceLeavesNothing) {
     EXPECT_EQ(gateway.wait(5), 128 + SIGKILL);
     expect_lost(*stream);
   }
-  EXPECT_LT(best, 0.25) << "of three rounds the best";
+  EXPECT_LT(best, 0.25) << "the best of three rounds";
   const auto last = start(kLocal, state_dir);
   EXPECT_EQ(Caller(*last, "a").content("file"), "kept");
   last->stop();
@@ -86,7 +86,7 @@ TEST_F(GatewayKilled, AllOfItAtOnceLeavesNothing) {
   for (const auto& [command, row] : journal) EXPECT_TRUE(row.ended) << command;
 }
 
-// Who watches its cgroups is killed with it, so that nobody ends its trees before the next one starts.
+// The watcher of its cgroups is killed with it, so that nothing ends its trees before the next start.
 TEST_F(GatewayKilled, WhatOutlivedItIsReapedAtTheNextStart) {
   const auto gateway = start(kLocal);
   if (backend_row(Caller(*gateway, "a"), "local").at("detail").dump().find("cgroup2 leaf") ==
@@ -98,7 +98,7 @@ TEST_F(GatewayKilled, WhatOutlivedItIsReapedAtTheNextStart) {
   all.push_back(gateway->pid());
   const std::vector<pid_t> programs = marked(mark);
   std::erase_if(all, [&](pid_t pid) { return std::count(programs.begin(), programs.end(), pid) > 0; });
-  for (const pid_t pid : all) ::kill(pid, SIGSTOP);  // none sees another's end
+  for (const pid_t pid : all) ::kill(pid, SIGSTOP);  // none notices another's end
   for (const pid_t pid : all)
     EXPECT_TRUE(eventually(5, [&] { return stands_still(pid); })) << command_line(pid);
   for (const pid_t pid : all) ::kill(pid, SIGKILL);
@@ -106,7 +106,7 @@ TEST_F(GatewayKilled, WhatOutlivedItIsReapedAtTheNextStart) {
   expect_lost(*stream);
   if (gone_within(0.5, mark)) GTEST_SKIP() << "nothing outlives it here";
   const auto next = start(kLocal, gateway->state_dir());
-  EXPECT_TRUE(gone_within(2, mark)) << marked(mark).size() << " of an earlier gateway run on";
+  EXPECT_TRUE(gone_within(2, mark)) << marked(mark).size() << " processes of an earlier gateway still run";
   next->stop();
   const JournalRow row = journal_of(next->state_dir())[command_of(mark)];
   EXPECT_EQ(row.outcome, "unknown");
@@ -121,7 +121,7 @@ TEST_F(GatewayKilled, AHostAloneCostsItsCallsAndNothingElse) {
   const auto stream = tree(me, mark);
   Answer plain;
   std::thread caller([&] { plain = me.exec("echo half; sleep " + other, {{"timeout_sec", 600}}); });
-  ASSERT_TRUE(eventually(10, [&] {  // it has said its half by then
+  ASSERT_TRUE(eventually(10, [&] {  // it has printed its half by then
     const auto found = marked(other);
     return std::any_of(found.begin(), found.end(),
                        [](pid_t pid) { return command_line(pid).starts_with("sleep"); });
@@ -141,7 +141,7 @@ TEST_F(GatewayKilled, AHostAloneCostsItsCallsAndNothingElse) {
   EXPECT_TRUE(gone_within(1, mark) && gone_within(1, other)) << "a tree outlived its host";
   EXPECT_TRUE(works_within(2, me)) << "it is not restarted within 2 s";
   EXPECT_EQ(me.content("file"), "kept");
-  EXPECT_EQ(front_of(*gateway), front) << "the front was touched";
+  EXPECT_EQ(front_of(*gateway), front) << "the front was restarted";
   EXPECT_NE(host_of(*gateway, "local"), host);
   const Json row = backend_row(me, "local");
   EXPECT_EQ(row.at("restarts"), 1);
@@ -156,7 +156,7 @@ TEST_F(GatewayKilled, TheFrontAloneComesBack) {
   const auto stream = tree(me, mark);
   const pid_t front = front_of(*gateway);
   ::kill(front, SIGKILL);
-  // Who calls meanwhile waits in the queue of the socket, which the supervisor holds.
+  // Meanwhile callers wait in the queue of the socket, which the supervisor keeps open.
   EXPECT_EQ(http_call(gateway->url(), "GET", "/livez").status, 200);
   EXPECT_NE(front_of(*gateway), front);
   expect_lost(*stream);
@@ -180,7 +180,7 @@ TEST_F(GatewayKilled, TheSupervisorAloneTakesAllWithIt) {
   EXPECT_TRUE(gone_within(3, mark)) << "a tree outlived its supervisor";
   EXPECT_EQ(gateway->wait(5), 128 + SIGKILL);
   EXPECT_TRUE(eventually(5, [&] { return !alive(all[1]) && !alive(all[2]); }))
-      << "a child of the supervisor lives on";
+      << "a child of the supervisor still runs";
   expect_lost(*stream);
   const auto next = start(kLocal, gateway->state_dir());
   EXPECT_TRUE(works_within(5, Caller(*next, "a")));
@@ -207,7 +207,7 @@ TEST_F(GatewayKilled, FiveDeadHostsInAMinuteAreEnough) {
   EXPECT_TRUE(works_within(10, me)) << "a reload does not bring it back";
 }
 
-// The end of the body's pipe says nothing about who closed it.
+// The end of the body's pipe does not show who closed it.
 TEST_F(GatewayKilled, TheFrontMidUploadCommitsNothing) {
   const auto gateway = start(kLocal);
   const Caller me(*gateway, "a");

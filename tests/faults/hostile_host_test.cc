@@ -6,7 +6,7 @@
 #include "tests/faults/faults.h"
 #include "tests_dirs.h"
 
-// A host that whoever wrote its plugin has taken over, and that speaks to front and supervisor as it likes.
+// A backend host that its plugin's author controls, and that sends anything to front and supervisor.
 namespace isogate::test {
 namespace {
 
@@ -46,12 +46,12 @@ TEST_P(HostileHost, CostsNobodyElseAnything) {
     slowest = std::max(slowest, seconds_of([&] { EXPECT_EQ(me.out("echo works"), "works\n"); }));
     most = std::max(most, resident_kib(front));
   }
-  EXPECT_LT(slowest, 1.0) << "somebody else's call waits for the hostile host";
+  EXPECT_LT(slowest, 1.0) << "another tenant's call waits for the hostile host";
   EXPECT_LT(most - before, kib_bound(32 * 1024)) << "KiB more in the front";
   EXPECT_LT(cpu_seconds(gateway->pid()) - supervisor, 1.0) << "of the supervisor's processor time in 3 s";
-  EXPECT_EQ(front_of(*gateway), front) << "the front died of it";
-  EXPECT_EQ(host_of(*gateway, "local"), other) << "another backend's host died of it";
-  // Which misbehaves while the gateway ends did not end in order.
+  EXPECT_EQ(front_of(*gateway), front) << "it killed the front";
+  EXPECT_EQ(host_of(*gateway, "local"), other) << "it killed another backend's host";
+  // A backend host that misbehaves while the gateway ends has not ended in order.
   gateway->signal(SIGTERM);
   const int code = gateway->wait(45);
   EXPECT_TRUE(code == 0 ||
@@ -60,15 +60,15 @@ TEST_P(HostileHost, CostsNobodyElseAnything) {
       << gateway->log();
 }
 
-// It is ended each time, and not started again and again.
+// It is killed each time, and not restarted without end.
 TEST_P(HostileHost, IsQuarantined) {
   if (std::string_view(GetParam()) == "ids")
-    GTEST_SKIP() << "a listing that is too long costs no host its life";
+    GTEST_SKIP() << "a listing that is too long does not end a backend host";
   const auto gateway = start(yaml(GetParam()));
   const Caller me(*gateway, "me");
   EXPECT_TRUE(eventually(30, [&] { return backend_row(me, "hostile").at("verdict") == "quarantined"; }))
       << backend_row(me, "hostile");
-  EXPECT_EQ(host_of(*gateway, "hostile"), -1) << "it lives on without its channel";
+  EXPECT_EQ(host_of(*gateway, "hostile"), -1) << "it still runs without its channel";
   EXPECT_EQ(me.out("echo works"), "works\n");
 }
 

@@ -1,5 +1,5 @@
-// A backend that has its host's sockets to itself and speaks them wrongly, as its configuration says. It runs
-// nothing, isolates nothing, and says so.
+// A backend that uses its host's sockets itself and violates their protocol, as its configuration says. It
+// runs nothing, isolates nothing, and reports that.
 #include <dirent.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -47,13 +47,13 @@ class PluginFails : public testing::Test {
     return of(gateway, tenant, "works").post("/exec", {{"argv", {"fine"}}, {"backend", "faulty"}}).status ==
            200;
   }
-  // Restarted, and taking calls.
+  // Restarted, and accepting calls.
   static bool up_within(double seconds, const Gateway& gateway) {
     return eventually(seconds, [&] { return call(gateway, "fine").status == 200; });
   }
 };
 
-// A program on the other backend that has to live through all of it.
+// A program on the other backend that must survive all of it.
 class Witness {
  public:
   explicit Witness(const Gateway& gateway)
@@ -92,8 +92,7 @@ TEST_F(PluginFails, ACrashMidCallIsUnknownAndRestarted) {
     EXPECT_TRUE(refused(answer, 502, "outcome_unknown")) << how;
     const Json partial = answer.body.value("/error/details"_json_pointer, Json::object());
     EXPECT_EQ(partial.value("outcome", ""), "unknown") << answer.text;
-    EXPECT_EQ(partial.value("stdout", ""), "half\n")
-        << "what was written before is not lost: " << answer.text;
+    EXPECT_EQ(partial.value("stdout", ""), "half\n") << "what was written before is kept: " << answer.text;
     EXPECT_TRUE(up_within(2, *gateway)) << how << ": not restarted within 2 s";
     EXPECT_EQ(backend_row(Caller(*gateway, ""), "faulty").at("restarts"), ++crashes);
   }
@@ -116,7 +115,7 @@ TEST_F(PluginFails, ACrashInOpenOrReadIsNoSuccess) {
   const auto gateway = start(yaml());
   ASSERT_TRUE(up_within(10, *gateway));
   const Answer opened = call(*gateway, "fine", "segv");
-  EXPECT_TRUE(refused(opened, 503, "backend_unavailable")) << "nothing of the tenant's had started";
+  EXPECT_TRUE(refused(opened, 503, "backend_unavailable")) << "no program of the tenant had started";
   ASSERT_TRUE(up_within(2, *gateway));
   EXPECT_TRUE(refused(Caller(*gateway, "faulty").read("abort"), 502, "outcome_unknown"));
   EXPECT_TRUE(up_within(2, *gateway));
@@ -212,9 +211,9 @@ TEST_F(PluginFails, AProbeThatNeverEndsIsEnded) {
   EXPECT_TRUE(eventually(60, [&] { return backend_row(me, "faulty").at("eligible") == false; }))
       << "a backend whose probe hangs counts as healthy";
   EXPECT_EQ(me.get("/livez").status, 200);
-  EXPECT_TRUE(eventually(60, [&] { return !alive(host); })) << "the host that spins is left alone";
+  EXPECT_TRUE(eventually(60, [&] { return !alive(host); })) << "the spinning host is not killed";
   place.file("how", "");
-  EXPECT_TRUE(up_within(20, *gateway)) << "it does not come back when its plugin does";
+  EXPECT_TRUE(up_within(20, *gateway)) << "it does not recover with its plugin";
   witness.expect_unhurt();
 }
 
@@ -233,12 +232,12 @@ TEST_F(PluginFails, ASlowProbeHoldsUpNoOtherBackendS) {
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // its probe, of 8 s, has begun
   place.file("other", "gone");
   EXPECT_TRUE(eventually(3, [&] { return backend_row(me, "other").at("eligible") == false; }))
-      << "it waits for the slow one";
-  EXPECT_EQ(backend_row(me, "slow").at("eligible"), true) << "slow is not gone";
+      << "it waits for the slow backend";
+  EXPECT_EQ(backend_row(me, "slow").at("eligible"), true) << "a slow backend stays eligible";
   place.file("slow", "");
 }
 
-// A backend that takes its time with a file is told when nobody waits for it any more.
+// A backend that is slow with a file is cancelled when nobody waits for it any more.
 TEST_F(PluginFails, AFileCallWhoseClientHasGoneIsCancelled) {
   const auto gateway = start(yaml());
   ASSERT_TRUE(up_within(10, *gateway));
@@ -249,7 +248,7 @@ TEST_F(PluginFails, AFileCallWhoseClientHasGoneIsCancelled) {
     if (!body.empty()) headers.emplace_back("Content-Length", std::to_string(body.size()));
     connection.send_request_head(method, path, headers);
     connection.send(body);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the backend has it
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the backend has the call
   };
   const std::string body = R"({"agent_id":"faulty","path":"wait"})";
   leave("POST", "/workspace/read", body);
@@ -263,7 +262,7 @@ TEST_F(PluginFails, AFileCallWhoseClientHasGoneIsCancelled) {
                              return at != std::string::npos &&
                                     log.substr(at, 200).find("\"complete\":false") != std::string::npos;
                            }))
-        << operation << " goes on for nobody\n";
+        << operation << " continues though nobody waits\n";
 }
 
 TEST_F(PluginFails, ACallThatIgnoresItsCancellationIsAnswered) {
@@ -283,7 +282,7 @@ TEST_F(PluginFails, ACallThatIgnoresItsCancellationIsAnswered) {
   EXPECT_TRUE(refused(answer, 502, "outcome_unknown"));
   witness.expect_unhurt();
   gateway->signal(SIGTERM);
-  EXPECT_EQ(gateway->wait(45), 1) << "a host that has to be killed is told by the exit code";
+  EXPECT_EQ(gateway->wait(45), 1) << "the exit code reports a host that had to be killed";
 }
 
 TEST_F(PluginFails, ASandboxOfARemovedBackendCanBeForgotten) {
@@ -300,7 +299,7 @@ TEST_F(PluginFails, ASandboxOfARemovedBackendCanBeForgotten) {
   EXPECT_EQ(me.out("echo anew"), "anew\n");
 }
 
-// What hangs may do so for what that tenant does.
+// Calls may hang because of what their tenant does.
 TEST_F(PluginFails, CallsOfOneTenantThatHangEndNobodyElses) {
   const auto gateway = start(yaml_of_tenants());
   ASSERT_TRUE(eventually(10, [&] { return works(*gateway, 'b'); }));
@@ -330,7 +329,7 @@ TEST_F(PluginFails, CallsOfSeveralTenantsThatHangReplaceTheHost) {
   EXPECT_TRUE(eventually(10, [&] { return works(*gateway, 'b'); }));
 }
 
-// An engine that is busy with opens answers no probe either, whoever cancels it.
+// An engine that is busy with opens answers no probe either, even a cancelled one.
 TEST_F(PluginFails, AHostThatIsSlowToOpenIsNotReplaced) {
   const TemporaryDirectory place;
   const std::string file = place.file("how", "");
@@ -355,7 +354,7 @@ TEST_F(PluginFails, AHostThatIsSlowToOpenIsNotReplaced) {
   EXPECT_TRUE(up_within(60, *gateway));
 }
 
-// It takes nothing and answers nothing; nobody but the front can tell.
+// It reads nothing and answers nothing; only the front can notice that.
 TEST_F(PluginFails, AHostThatStandsStillIsReplaced) {
   const auto gateway = start(yaml());
   Witness witness(*gateway);
@@ -370,7 +369,7 @@ TEST_F(PluginFails, AHostThatStandsStillIsReplaced) {
   });
   EXPECT_GE(answer.status, 500) << answer.text;
   EXPECT_LT(took, 30.0);
-  EXPECT_TRUE(eventually(60, [&] { return !alive(host); })) << "the host that stands still is left alone";
+  EXPECT_TRUE(eventually(60, [&] { return !alive(host); })) << "the stopped host is not killed";
   EXPECT_TRUE(up_within(20, *gateway));
   witness.expect_unhurt();
 }

@@ -9,8 +9,8 @@
 #include "tests/faults/faults.h"
 #include "tests_dirs.h"
 
-// As the gateway sees it, whatever backend it has: after a step that failed the
-// next call is an error, or runs in what has been measured and judged since.
+// As the gateway sees it, whatever its backend: after a failed step the next call is an error, or runs in
+// what has been measured and accepted since.
 namespace isogate::test {
 namespace {
 
@@ -22,7 +22,7 @@ class SandboxSteps : public testing::Test {
     fail("");
     begin();
   }
-  // On the state of the one before, which has ended.
+  // On the state of the previous gateway, which has ended.
   void begin() { begin(gateways_.empty() ? "" : gateways_.back()->state_dir()); }
   void begin(const std::string& state_dir) {
     gateways_.push_back(
@@ -47,7 +47,7 @@ class SandboxSteps : public testing::Test {
     return answer.status == 200 && answer.body.value("stdout", "") == "sound\n" &&
            answer.body.value("isolation", "") == "namespace";
   }
-  // Nothing that was not measured ran, and nothing was said to have.
+  // Nothing ran unmeasured, and nothing was reported as if it had.
   static void expect_error_or_sound(const Answer& answer) {
     EXPECT_EQ(answer.text.find("UNSOUND"), std::string::npos) << answer.text;
     const bool ran = answer.body.contains("outcome");
@@ -117,7 +117,7 @@ TEST_F(SandboxSteps, AfterAHostThatEndsInAnyTheNextCallIsAnErrorOrSound) {
       {"die-made", [&] { (void)run(); }},
       {"die-evidence", [&] { (void)run(); }},
       {"die-stop", [&] { (void)end(false); }},
-      {"die-purge", [&] { (void)end(true); }}};  // fewer than what quarantines it
+      {"die-purge", [&] { (void)end(true); }}};  // too few to quarantine it
   for (const auto& [step, perform] : acts) {
     SCOPED_TRACE(step);
     fail("");
@@ -154,7 +154,8 @@ TEST_F(SandboxSteps, AnExecThatIsNotProvenIsUnknownAndItsSandboxIsClosed) {
     const Answer unknown = run();
     EXPECT_TRUE(refused(unknown, 502, "outcome_unknown")) << how;
     const Json isolation = unknown.body.at("/error/details/isolation"_json_pointer);
-    EXPECT_EQ(isolation, std::string(how) == "weaker" ? Json("none") : Json()) << "no more than was proven";
+    EXPECT_EQ(isolation, std::string(how) == "weaker" ? Json("none") : Json())
+        << "no more than what was proven";
     EXPECT_EQ(left(".place"), 1u);
     fail("stop");
     EXPECT_TRUE(refused(run(), 503, "backend_unavailable")) << how;
@@ -164,14 +165,14 @@ TEST_F(SandboxSteps, AnExecThatIsNotProvenIsUnknownAndItsSandboxIsClosed) {
 }
 
 TEST_F(SandboxSteps, AGatewayThatIsKilledBeforeTheCommitLeavesAnAgentThatWorks) {
-  fail("die-evidence");  // what the host leaves is what it leaves when all are killed
+  fail("die-evidence");  // the host leaves the same as when all processes are killed
   EXPECT_TRUE(refused(run(), 503, "backend_unavailable"));
   EXPECT_EQ(left(".place"), 1u);
   kill();
   fail("");
   begin();
   EXPECT_TRUE(eventually(10, [&] { return left(".place") == 0 && left(".workspace") == 0; }))
-      << "nobody ends what was never accepted";
+      << "what was never accepted is not ended";
   EXPECT_TRUE(is_sound(run()));
 }
 
@@ -181,7 +182,7 @@ TEST_F(SandboxSteps, WhatABusyCleanUpComesToLateIsNotTheSandboxThatCameMeanwhile
   fail("die-evidence stuck-list");
   for (const auto& agent : agents) {
     const size_t before = ids.size();
-    const auto made = [&] {  // the host of the one before may not be back yet
+    const auto made = [&] {  // the previous host may not be restarted yet
       EXPECT_GE(Caller(gateway(), agent).post("/exec", {{"argv", {"true"}}}).status, 500);
       for (const auto& entry : std::filesystem::directory_iterator(place_.path()))
         if (const auto& path = entry.path(); path.extension() == ".workspace")
@@ -195,15 +196,15 @@ TEST_F(SandboxSteps, WhatABusyCleanUpComesToLateIsNotTheSandboxThatCameMeanwhile
   for (const auto& [id, agent] : ids) std::filesystem::remove(place_.path() + "/" + id + ".place");
   fail("stuck-list");
   begin();
-  ASSERT_TRUE(eventually(10, [&] { return left(".place") == 1; })) << "nobody cleans up";
+  ASSERT_TRUE(eventually(10, [&] { return left(".place") == 1; })) << "nothing is cleaned up";
   for (const auto& [id, agent] : ids) {
-    if (std::filesystem::exists(place_.path() + "/" + id + ".place")) continue;  // it is at this one
+    if (std::filesystem::exists(place_.path() + "/" + id + ".place")) continue;  // it works on this one
     const Caller other(gateway(), agent);
     EXPECT_TRUE(succeeded(other.call("DELETE", "/sandboxes/" + agent + "?purge=true")));
     EXPECT_TRUE(is_sound(other.post("/exec", {{"argv", {"true"}}})));
     fail("");
     EXPECT_TRUE(eventually(10, [&] { return left(".workspace") == 1; })) << "the first is not cleaned up";
-    EXPECT_FALSE(eventually(1, [&] { return left(".place") == 0; })) << "it was another sandbox";
+    EXPECT_FALSE(eventually(1, [&] { return left(".place") == 0; })) << "it removed another sandbox";
     EXPECT_TRUE(is_sound(other.post("/exec", {{"argv", {"true"}}})));
     return;
   }
@@ -239,7 +240,8 @@ TEST_F(SandboxSteps, APurgeThatACrashInterruptsIsFinishedByTheNextGateway) {
   EXPECT_TRUE(refused(end(true), 404, "sandbox_not_found"));
 }
 
-// The store of a front that cannot write: what was opened is closed, and the agent works when it can again.
+// The store of a front that cannot write: an opened sandbox is closed, and the agent works once the store can
+// be written again.
 TEST_F(SandboxSteps, ACommitThatFailsClosesWhatWasOpened) {
   Disk disk(16);
   if (!disk.usable()) GTEST_SKIP() << "no file system can be mounted here";
@@ -252,7 +254,7 @@ TEST_F(SandboxSteps, ACommitThatFailsClosesWhatWasOpened) {
   fail("");
   EXPECT_TRUE(refused(answer.get(), 507, "quota_exceeded"));
   EXPECT_TRUE(eventually(10, [this] { return left(".place") == 0; }))
-      << "what could not be recorded is left open";
+      << "a sandbox that could not be recorded is left open";
   gateway().signal(SIGTERM);
   EXPECT_NE(gateway().wait(45), -1);
   disk.repair();

@@ -4,8 +4,8 @@
 #include "tests/faults/disk.h"
 #include "tests/faults/faults.h"
 
-// A disk that takes no write for a while, as a file system that is frozen does: what one tenant writes to it
-// costs that tenant's calls, and nobody else's.
+// A disk that accepts no write for a while, like a frozen file system: what one tenant writes to it delays
+// that tenant's calls, and nobody else's.
 namespace isogate::test {
 namespace {
 
@@ -26,7 +26,7 @@ class SlowDisk : public testing::Test {
   [[nodiscard]] Caller of(char tenant, const std::string& agent) const {
     return {gateway_->url(), key(tenant), agent};
   }
-  // Sends a durable PUT whole; its answer is not waited for.
+  // Sends a complete durable PUT, without waiting for its response.
   [[nodiscard]] std::unique_ptr<HttpConnection> put(const Caller& caller) const {
     auto connection = std::make_unique<HttpConnection>(gateway_->url(), 30);
     Headers headers = caller.headers();
@@ -53,7 +53,7 @@ TEST_F(SlowDisk, OneTenantsDurableWritesEndNobodysExecs) {
   std::vector<std::unique_ptr<HttpConnection>> puts;
   for (int i = 0; i < kAgents; ++i) puts.push_back(put(of('a', "a" + std::to_string(i))));
   std::this_thread::sleep_for(std::chrono::seconds(1));  // they wait for the disk
-  std::vector<std::unique_ptr<HttpConnection>> endings;  // which cancel them
+  std::vector<std::unique_ptr<HttpConnection>> endings;  // these cancel them
   for (int i = 0; i < kAgents; ++i) {
     endings.push_back(std::make_unique<HttpConnection>(gateway_->url(), 100));
     endings.back()->send_request_head("DELETE", "/sandboxes/a" + std::to_string(i), of('a', "").headers());
@@ -64,7 +64,7 @@ TEST_F(SlowDisk, OneTenantsDurableWritesEndNobodysExecs) {
     slowest = std::max(slowest, seconds_of([&] { EXPECT_EQ(other.out("echo works"), "works\n"); }));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  EXPECT_LT(slowest, 10.0) << "as long as the disk stands still";
+  EXPECT_LT(slowest, 10.0) << "as long as the disk is frozen";
   EXPECT_NE(gateway_->log().find("backend_call_abandoned"), std::string::npos) << "nothing hung at all";
   EXPECT_EQ(host_of(*gateway_, "local"), host) << "the host was replaced";
   disk_.thaw();
@@ -74,7 +74,7 @@ TEST_F(SlowDisk, OneTenantsDurableWritesEndNobodysExecs) {
   EXPECT_TRUE(eventually(60, [&] { return of('a', "a0").exec("true").status == 200; }));
 }
 
-// What hangs keeps its place, and one tenant has an eighth of the places for durable writes.
+// A hanging write keeps its slot, and one tenant has an eighth of the slots for durable writes.
 TEST_F(SlowDisk, DurableWritesOfATenantAreBounded) {
   const Caller mine = of('a', "a0"), other = of('b', "b0");
   mine.run("true");
@@ -92,7 +92,7 @@ TEST_F(SlowDisk, DurableWritesOfATenantAreBounded) {
   puts.clear();
   std::this_thread::sleep_for(std::chrono::seconds(20));  // all are abandoned by now
   const auto after = put(mine);
-  EXPECT_EQ(after->read_response().status, 429) << "the host still works on those before";
+  EXPECT_EQ(after->read_response().status, 429) << "the host still works on the previous ones";
   disk_.thaw();
   EXPECT_TRUE(eventually(20, [&] { return put(mine)->read_response().status == 200; }));
 }

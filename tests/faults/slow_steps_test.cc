@@ -3,7 +3,7 @@
 #include "tests/faults/faults.h"
 #include "tests_dirs.h"
 
-// A step of a backend that takes as long as it likes: what waits for it, and what does not.
+// A step of a backend that takes any time: what waits for it, and what does not.
 namespace isogate::test {
 namespace {
 
@@ -67,7 +67,7 @@ TEST_F(IdleSteps, ABackendThatStopsSlowlyHoldsUpNoneOfAnother) {
     for (int i = 0; i < 6; ++i) ASSERT_EQ(run(std::string(backend) + std::to_string(i), backend).status, 200);
   EXPECT_TRUE(eventually(20, [&] { return places(two_).empty(); }));
   EXPECT_EQ(places(one_).size(), 6u);
-  EXPECT_EQ(run("six", "one").status, 200) << "stopping takes all that the host can do";
+  EXPECT_EQ(run("six", "one").status, 200) << "stopping uses all workers of the host";
   one_.file("fail", "");
   EXPECT_TRUE(eventually(20, [&] { return places(one_).empty(); }));
 }

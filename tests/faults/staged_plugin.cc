@@ -1,5 +1,5 @@
-// A backend whose steps fail when a file says so. It claims isolation and has none; what its execs print says
-// whether the gateway had measured, and judged, what they run in.
+// A backend whose steps fail when a file says so. It claims isolation and has none; its execs print whether
+// the gateway had measured and accepted what they run in.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ class Stage {
     if (fails("die-" + step)) ::_exit(1);
     if (fails(step)) throw sdk::Error(ISOGATE_IO, "the step `" + step + "` fails");
   }
-  // While the step is told to, and the call is wanted.
+  // While the file names the step, and the call is not cancelled.
   void hang(const std::string& step, const sdk::Call& call) const {
     while (fails("stuck-" + step) || (fails("slow-" + step) && !call.cancelled())) ::usleep(10'000);
     call.check();

@@ -4,7 +4,7 @@
 
 #include "tests/faults/faults.h"
 
-// What an exec leaves behind, with a cgroup leaf and with a reaper alone.
+// What an exec leaves behind, with a cgroup leaf and with only a reaper.
 namespace isogate::test {
 namespace {
 
@@ -47,7 +47,7 @@ TEST_P(Survivors, AChildThatHoldsStdoutCostsNoTime) {
   EXPECT_LT(held, plain + 0.1);
 }
 
-// 18: whatever it does at its timeout.
+// 18: whatever the program does at its timeout.
 TEST_P(Survivors, NothingIsLeftAfterATimeout) {
   const std::string mark = new_mark();
   std::vector<std::string> commands = stubborn_commands(mark);

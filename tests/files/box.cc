@@ -122,7 +122,7 @@ Result<std::string> Box::read(const std::string& path, uint64_t offset, uint64_t
   pipe->write.reset();
   reader.join();
   if (!entry) {
-    EXPECT_TRUE(content.empty()) << "bytes came with an error";
+    EXPECT_TRUE(content.empty()) << "a failed read returned bytes";
     return entry.error();
   }
   return content;

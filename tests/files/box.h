@@ -1,5 +1,5 @@
-// A sandbox's files in a directory of their own, and short ways to ask for them. As root the sandbox has a
-// uid of its own, otherwise the test's.
+// A sandbox's files in their own directory, and short calls for them. As root the sandbox has its own uid,
+// otherwise that of the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ class Box : public ::testing::Test {
   [[nodiscard]] std::string sandbox() const { return sandboxes_ + "/" + kId; }
   [[nodiscard]] std::vector<std::string> staged() const;  // what is left in staging
 
-  // Changes as the tenant would make them, by its own means.
+  // Changes as the tenant would make them itself.
   void plant(const std::string& name, const std::string& content, int mode = 0644);
   void link(const std::string& target, const std::string& name);
   void directory(const std::string& name, int mode = 0755);

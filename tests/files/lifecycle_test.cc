@@ -105,7 +105,7 @@ TEST_F(Lifecycle, AnInterruptedCreationIsCompleted) {
 }
 
 TEST_F(Lifecycle, PlantedLinksInAFilesPlaceTouchNothingOutside) {
-  // What a recursive chown over a tenant's tree would do.
+  // A recursive chown over a tenant's tree would change them.
   spill(outside_ + "/f", "OUTSIDE");
   ::chmod((outside_ + "/f").c_str(), 0600);
   link(outside_ + "/f", "a");

@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-// A workspace whose use is only counted: what its limit refuses, and what it does not.
+// A workspace with an advisory limit: what the limit refuses, and what it does not.
 namespace isogate::test {
 namespace {
 
@@ -15,7 +15,7 @@ constexpr uint64_t kMebibyte = 1 << 20;
 
 class CountedBox : public Box {
  protected:
-  // On a disk that knows at once how many blocks a file has.
+  // On a disk that reports a file's blocks at once.
   void limit(uint64_t bytes) {
     workspace_.reset();
     Workspace::Options options{sandboxes_, kId, tenant(), nullptr, false, "test"};
@@ -30,7 +30,7 @@ class CountedBox : public Box {
   }
   void TearDown() override { workspace_.reset(); }
 
-  // No count is due behind the calls: none of these may depend on it.
+  // No count runs in the background: none of these tests may depend on it.
   DiskCounter counter_;
   std::shared_ptr<DiskQuota> quota_;
 };
@@ -56,7 +56,7 @@ TEST_F(CountedBox, ADirectoryThatWasRemovedIsFreeForTheNextWrite) {
   EXPECT_OK(write("other", std::string(5 * kMebibyte, 'x')));
 }
 
-// A count of many files takes long enough for a rest that matters.
+// A count of many files takes long enough for the pause after it to matter.
 TEST_F(CountedBox, ManyFilesThatWereRemovedAreFreeForTheNextWrite) {
   limit(8 * kMebibyte);
   directory("many");
@@ -64,11 +64,11 @@ TEST_F(CountedBox, ManyFilesThatWereRemovedAreFreeForTheNextWrite) {
     ASSERT_EQ(::mknod(inside("many/" + std::to_string(i)).c_str(), S_IFREG | 0644, 0), 0);
   EXPECT_STATUS(write("new", "x"), ISOGATE_RESOURCE_EXHAUSTED);
   std::filesystem::remove_all(inside("many"));
-  quota_->changed();  // as behind an exec
+  quota_->changed();  // as after an exec
   EXPECT_OK(write("new", "x"));
 }
 
-// Private to the tenant, and read by the count all the same.
+// Private to the tenant, and still read by the count.
 TEST_F(CountedBox, ACountBeforeARefusalSeesAll) {
   if (!is_root()) GTEST_SKIP() << "a directory that its owner may not read needs root";
   limit(8 * kMebibyte);
@@ -88,7 +88,7 @@ TEST_F(CountedBox, AFileOfSeveralNamesCountsOnce) {
   ASSERT_OK(use);
   EXPECT_GE(use->used_bytes, 3 * kMebibyte);
   EXPECT_LT(use->used_bytes, 4 * kMebibyte);
-  EXPECT_LT(use->used_files, 10u) << "six names, and what is around them";
+  EXPECT_LT(use->used_files, 10u) << "six names, and their directories";
   ASSERT_OK(remove("link0"));
   EXPECT_GE(quota_->use()->used_bytes, 3 * kMebibyte) << "its other names keep it";
 }

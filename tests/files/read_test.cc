@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 class Reads : public Box {
  protected:
-  // How long a read takes to come back after `act` was called while it was stuck on a full pipe.
+  // How long a read takes to return after `act` was called while it was stuck on a full pipe.
   template <typename Act>
   Clock::duration stalled(Result<isogate_entry>& result, Act act) {
     auto pipe = make_pipe();
@@ -67,7 +67,7 @@ TEST_F(Reads, OffsetAndLimitCutAPiece) {
   EXPECT_EQ(*read("f", 0, 0), "");
 }
 
-// Their size is told as 0 or as a page, whatever they hold.
+// Their size is reported as 0 or as a page, whatever they contain.
 TEST_F(Reads, WhatTheKernelMakesUpComesToItsEnd) {
   open(true);
   for (const char* path : {"/proc/version", "/proc/cpuinfo", "/proc/sys/kernel/ostype",
@@ -97,7 +97,7 @@ TEST_F(Reads, TheSizeOfWhatTheKernelMakesUpIsKnownAtItsEndAlone) {
   EXPECT_EQ(files().read(request, -1)->size, slurp("/proc/version").size());
 }
 
-// /proc/self is this process here, and the kernel asks who reads as well as who opened.
+// /proc/self is this process here, and the kernel checks who reads as well as who opened.
 TEST_F(Reads, WhatTheKernelSaysOfAProcessIsRefused) {
   open(true);
   for (const char* path :

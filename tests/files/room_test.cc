@@ -55,7 +55,8 @@ TEST_F(SmallDisk, KeepsItsLastFromUploads) {
   Result<uint64_t> written = uint64_t{0};
   for (int i = 0; i < 100 && written; ++i) {
     written = write("f" + std::to_string(i), std::string(4 << 20, 'x'));
-    std::this_thread::sleep_for(std::chrono::milliseconds(110));  // it is looked at ten times a second
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(110));  // the free space is checked ten times a second
   }
   EXPECT_STATUS(written, ISOGATE_RESOURCE_EXHAUSTED);
   EXPECT_EQ(written.error().os_errno, ENOSPC);
@@ -76,7 +77,7 @@ TEST_F(SmallDisk, GivesItsReserveToTheNextSandboxWhenItIsFull) {
   EXPECT_OK(Workspace::purge(sandboxes_, kOtherId));
 }
 
-// Of inodes, too, so that not even a directory can be made.
+// Without inodes, too, so that not even a directory can be created.
 TEST_F(SmallDisk, PurgesWithoutRoomForTheTrash) {
   ASSERT_OK(open_other());
   ASSERT_OK(write("d/f", "x", ISOGATE_FILE_PARENTS));

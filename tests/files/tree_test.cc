@@ -18,13 +18,13 @@ namespace {
 class Trees : public Box {
  protected:
   using Box::list;
-  // But for the empty trash.
+  // Without the empty trash.
   [[nodiscard]] bool is_all_gone() const {
     for (const auto& each : std::filesystem::directory_iterator(sandboxes_))
       if (each.path().filename() != ".purged" || !std::filesystem::is_empty(each.path())) return false;
     return true;
   }
-  // Recursively; what came before an error, too.
+  // Recursively; includes what came before an error.
   Result<void> list(const std::string& path, Listed& listed) {
     auto request = request_for(path);
     request.flags = ISOGATE_FILE_RECURSIVE;
@@ -36,7 +36,7 @@ class Trees : public Box {
     return files().list(request, sink, -1);
   }
 
-  // `levels` directories below each other, as deep as no path can name, made from descriptor to descriptor.
+  // `levels` nested directories, deeper than any path can name, created from descriptor to descriptor.
   void dig(const std::string& name, int levels) {
     directory(name);
     Fd dir(::open(inside(name).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -294,11 +294,11 @@ TEST_F(Trees, APurgeThatFailsLeavesAllOfTheSandbox) {
   EXPECT_EQ(slurp(inside("kept")), "x");
   ASSERT_EQ(::unlink((sandboxes_ + "/.purged").c_str()), 0);
   ASSERT_EQ(::symlink(outside_.c_str(), (sandboxes_ + "/.purged").c_str()), 0);
-  EXPECT_FALSE(Workspace::purge(sandboxes_, kId).ok()) << "it leads elsewhere";
+  EXPECT_FALSE(Workspace::purge(sandboxes_, kId).ok()) << "the trash is a link";
   ASSERT_EQ(::unlink((sandboxes_ + "/.purged").c_str()), 0);
   ASSERT_EQ(::mkdir((sandboxes_ + "/.purged").c_str(), 0777), 0);
   ASSERT_EQ(::chmod((sandboxes_ + "/.purged").c_str(), 0777), 0);
-  EXPECT_FALSE(Workspace::purge(sandboxes_, kId).ok()) << "it is open to others";
+  EXPECT_FALSE(Workspace::purge(sandboxes_, kId).ok()) << "others may write to the trash";
   EXPECT_EQ(slurp(inside("kept")), "x");
   ASSERT_EQ(::rmdir((sandboxes_ + "/.purged").c_str()), 0);
   EXPECT_OK(Workspace::purge(sandboxes_, kId));
@@ -322,7 +322,7 @@ TEST_F(Trees, PurgesAtOnceDoNotGetInEachOthersWay) {
     for (auto& thread : threads) thread.join();
   }
   EXPECT_OK(Workspace::purge(sandboxes_, kId));
-  // What took one of them longer than a second is the sweeper's.
+  // What takes one of them longer than a second is left to the sweeper.
   const Fd sandboxes(::open(sandboxes_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   EXPECT_TRUE(empty_trash(sandboxes.get(), -1).ok());
   EXPECT_TRUE(is_all_gone());

@@ -27,7 +27,7 @@ class Uids : public Box {
     for (const auto* file : {&passwd_, &group_, &subuid_, &subgid_}) spill(*file, "");
   }
   UidRegistry registry() { return registry_of(uids_); }
-  // Another gateway's has sandboxes of its own, too.
+  // The registry of another gateway, with its own sandboxes, too.
   UidRegistry registry_of(const std::string& uids) {
     const std::string sandboxes = uids == uids_ ? sandboxes_ : uids + ".sandboxes";
     ::mkdir(sandboxes.c_str(), 0711);
@@ -47,7 +47,7 @@ TEST_F(Uids, AreTheHashOfTheAgent) {
   EXPECT_EQ(*registry().assign(id_of(1), "foobar"), UidRegistry::preferred("foobar"));
 }
 
-// Else who gets the next free uid for his `bob` knows that another tenant has one.
+// Otherwise a tenant whose `bob` gets the next free uid knows that another tenant has a `bob`.
 TEST_F(Uids, OfSeveralTenantsSayNothingOfEachOther) {
   isogate_host host{};
   isogate_sandbox_spec spec{};
@@ -66,7 +66,7 @@ TEST_F(Uids, OfSeveralTenantsSayNothingOfEachOther) {
   ASSERT_OK(make(id_of(1), is_root() ? *first : ::geteuid()));
   if (is_root()) {
     host.flags = 0;
-    EXPECT_EQ(*registry().assign(id_of(1), seed("a", "bob")), *first) << "what was assigned stays";
+    EXPECT_EQ(*registry().assign(id_of(1), seed("a", "bob")), *first) << "an assigned uid stays";
   }
   EXPECT_EQ(*registry().assign(id_of(2), "bob"), UidRegistry::preferred("bob"));
 }
@@ -104,7 +104,7 @@ TEST_F(Uids, AreHandedOverWithTheFiles) {
   EXPECT_NE(*registry().assign(id_of(1), "nobody yet"), *uid);
 }
 
-// A container's, or a user's of a directory service that came after.
+// Of a container, or of a directory service's user that appeared later.
 TEST_F(Uids, ThatRunSomethingAreNotGiven) {
   if (!is_root()) GTEST_SKIP() << "needs to run under the uid of an agent's hash";
   const uint32_t wanted = UidRegistry::preferred("agent");
@@ -119,7 +119,7 @@ TEST_F(Uids, ThatRunSomethingAreNotGiven) {
   ::waitpid(other, nullptr, 0);
   EXPECT_FALSE(uid_runs(wanted));
   ASSERT_OK(make(id_of(1), wanted + 1));
-  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 1) << "what it was given stays its own";
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 1) << "it keeps its assigned uid";
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted);
 }
 
@@ -149,7 +149,7 @@ TEST_F(Uids, CollideIntoTheNextFreeOneAndWrapAround) {
   EXPECT_EQ(*registry().assign(id_of(3), "agent"), wanted + 2);
   spill(subuid_, "x:" + std::to_string(wanted) + ":" + std::to_string(69999 - wanted + 1) + "\n");
   uint32_t first = 10000;
-  while (uid_runs(first)) ++first;  // somebody else's on this machine
+  while (uid_runs(first)) ++first;  // in use on this machine
   EXPECT_EQ(*registry().assign(id_of(4), "agent"), first);
   spill(subuid_, "x:0:70000\n");
   EXPECT_STATUS(registry().assign(id_of(5), "agent"), ISOGATE_RESOURCE_EXHAUSTED);
@@ -221,7 +221,7 @@ TEST_F(Uids, GivenByEightProcessesAtOnceAreAllDifferent) {
   size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(uids_)) {
     const std::string owner = slurp(entry.path());
-    if (owner.rfind(id_of(0).substr(0, 20), 0) != 0) continue;  // of the box itself
+    if (owner.rfind(id_of(0).substr(0, 20), 0) != 0) continue;  // the box's own sandbox
     ++count;
     owners.insert(owner);
   }
@@ -277,7 +277,7 @@ TEST_F(Uids, AnotherGatewaysUidIsNotGivenOut) {
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1) << "it stays";
   EXPECT_FALSE(std::filesystem::exists(uids_ + "/" + std::to_string(wanted)))
-      << "what was not to be had is given back";
+      << "a uid that could not be claimed is released";
   ASSERT_TRUE(registry_of(others).release(id_of(1), wanted).ok());
   EXPECT_EQ(*registry().assign(id_of(3), "agent"), wanted);
 }
@@ -309,7 +309,7 @@ TEST_F(Uids, ARecordedUidThatAnotherGatewayHasIsAnErrorAndNotAnotherUid) {
   ASSERT_TRUE(make(id_of(1), wanted).ok());
   const std::string others = top_ + "/others";
   ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
-  std::filesystem::remove_all(claims_);  // as a machine that was started anew has it
+  std::filesystem::remove_all(claims_);  // as after a reboot
   ASSERT_EQ(*registry_of(others).assign(id_of(2), "agent"), wanted);
   EXPECT_EQ(registry().assign(id_of(1), "agent").error().status, ISOGATE_INTERNAL);
 }

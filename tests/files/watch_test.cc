@@ -24,7 +24,7 @@ struct Seen {
   std::string path, from;
 };
 
-// A watch in a thread of its own, and what it has reported.
+// A watch in its own thread, and what it has reported.
 class Watching {
  public:
   Watching(Workspace& files, const std::string& path, uint32_t flags = ISOGATE_FILE_RECURSIVE)
@@ -47,14 +47,14 @@ class Watching {
     }
     return *ended_;
   }
-  // By itself.
+  // Until it ends by itself.
   std::optional<Result<void>> ended() {
     if (!eventually(60, [&] { return over_.load(); })) return std::nullopt;
     return end();
   }
 
   bool ready() { return reports(ISOGATE_CHANGE_READY, ""); }
-  // `or_lost`: or says that something was lost.
+  // `or_lost`: or reports an overflow.
   bool reports(uint32_t type, const std::string& path, bool or_lost = false) {
     return eventually(30, [&] {
       read();
@@ -68,7 +68,7 @@ class Watching {
         seen_.begin(), seen_.end(), [&](const Seen& one) { return one.type == type && one.path == path; }));
   }
   [[nodiscard]] const std::vector<Seen>& seen() const { return seen_; }
-  // Nothing new comes for a moment.
+  // Nothing new is reported for a moment.
   bool settled() {
     const size_t before = seen_.size();
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -107,7 +107,7 @@ class Watching {
 
 class Watches : public Box {
  protected:
-  // Something new is reported; what was still missed is told first.
+  // Something new is reported; missed changes are reported first.
   bool goes_on(Watching& watch, const std::string& name) {
     for (int tries = 0; tries < 20; ++tries) {
       const std::string each = name + std::to_string(tries);
@@ -174,7 +174,7 @@ TEST_F(Watches, WhatIsMovedInIsReportedAndWatched) {
   spill(outside_ + "/tree/sub/file", "elsewhere");
   plant("dir/last", "");
   EXPECT_TRUE(watch.reports(ISOGATE_CHANGE_CREATED, "last"));
-  for (const Seen& one : watch.seen()) EXPECT_EQ(one.path, "last") << "what left is not watched";
+  for (const Seen& one : watch.seen()) EXPECT_EQ(one.path, "last") << "what was moved out is not watched";
 }
 
 TEST_F(Watches, ManyNewDirectoriesAreAllFound) {
@@ -225,7 +225,7 @@ TEST_F(Watches, AWatchEndsWithItsDirectory) {
   ASSERT_EQ(::rmdir(inside("removed").c_str()), 0);
   rename("moved", "elsewhere");
   rename("above", "beside");
-  directory("another");  // whole, before it is there
+  directory("another");  // complete, before it is moved there
   rename("swapped", "away");
   rename("another", "swapped");
   for (Watching* each : {&removed, &moved, &below, &swapped}) {
@@ -250,7 +250,7 @@ TEST_F(Watches, WhatMayNotBeListedIsNotWatched) {
   plant("probe", "");
   ASSERT_TRUE(watch.reports(ISOGATE_CHANGE_CREATED, "probe"));
   EXPECT_EQ(watch.count(ISOGATE_CHANGE_CREATED, "secret/hidden"), 0u);
-  // Once it is opened to its reader, what is in it is there.
+  // Once its user may list it, its content is reported.
   ASSERT_EQ(::chmod(inside("secret").c_str(), 0755), 0);
   EXPECT_TRUE(watch.reports(ISOGATE_CHANGE_CREATED, "secret/sub"));
   spill(inside("secret/open"), "");
@@ -305,7 +305,7 @@ TEST_F(Watches, ASlowReaderLosesChangesAndIsTold) {
   EXPECT_TRUE(goes_on(watch, "last"));
 }
 
-// More events than the kernel keeps: what is known of the tree is found anew.
+// More events than the kernel keeps: the tree is listed again.
 TEST_F(Watches, AFloodIsSurvived) {
   open();
   Watching watch(files(), "");
@@ -324,12 +324,12 @@ TEST_F(Watches, AFloodIsSurvived) {
       }
     });
   directory("amid");
-  // Nobody reads meanwhile: of that many events the pipe overflows, or the kernel's queue.
+  // Nobody reads meanwhile: that many events overflow the pipe, or the kernel's queue.
   const bool enough = eventually(60, [&] { return renames > 40'000; });
   stop = true;
   for (auto& writer : writers) writer.join();
   EXPECT_TRUE(enough);
-  EXPECT_TRUE(watch.reports(ISOGATE_CHANGE_OVERFLOW, "")) << "a flood of events was kept somewhere";
+  EXPECT_TRUE(watch.reports(ISOGATE_CHANGE_OVERFLOW, "")) << "a flood of events was buffered somewhere";
   EXPECT_TRUE(goes_on(watch, "amid/after"));
 }
 
@@ -358,7 +358,7 @@ TEST_F(Watches, DirectoriesAreBounded) {
   EXPECT_TRUE(flat.ready()) << "without what is below it";
 }
 
-// Neither the stack nor the records are for paths without end.
+// Neither the stack nor the records can hold unbounded paths.
 TEST_F(Watches, DepthIsBounded) {
   open();
   directory("deep");
@@ -379,7 +379,7 @@ TEST_F(Watches, DepthIsBounded) {
   ASSERT_OK(remove("other", ISOGATE_FILE_RECURSIVE));
   EXPECT_TRUE(watch.reports(ISOGATE_CHANGE_REMOVED, "other", true));
   EXPECT_TRUE(eventually(30, [&] { return watch.settled(); }));
-  EXPECT_TRUE(goes_on(watch, "after")) << "it goes on";
+  EXPECT_TRUE(goes_on(watch, "after")) << "the watch continues";
   EXPECT_STATUS(watch.end(), ISOGATE_CANCELLED);
 }
 

@@ -329,7 +329,7 @@ TEST_F(Writes, WaitingForAnotherOnesCommitAreCancelled) {
     slow = files().write(first, stop_first->get());
     copied = true;
   });
-  while (staged().size() < 2 && !copied) std::this_thread::sleep_for(1ms);  // it copies, and holds the lock
+  while (staged().size() < 2 && !copied) std::this_thread::sleep_for(1ms);  // it copies, and has the lock
   std::thread two([&] { quick = files().write(second, stop_second->get()); });
   std::this_thread::sleep_for(20ms);
   const auto begin = std::chrono::steady_clock::now();
@@ -368,7 +368,7 @@ TEST_F(Writes, OnAFullDiskFailAndLeaveTheOldFile) {
     EXPECT_STATUS(write("f", std::string(4 << 20, 'x')), ISOGATE_RESOURCE_EXHAUSTED);
     EXPECT_STATUS(write("f", std::string(4 << 20, 'x'), ISOGATE_FILE_APPEND), ISOGATE_RESOURCE_EXHAUSTED);
     EXPECT_EQ(*read("f"), "old");
-    EXPECT_OK(write("g", std::string(512 << 10, 'x')));  // what failed gave its blocks back
+    EXPECT_OK(write("g", std::string(512 << 10, 'x')));  // the failed write has released its blocks
     EXPECT_STATUS(write("g", std::string(256 << 10, 'x'), ISOGATE_FILE_APPEND), ISOGATE_RESOURCE_EXHAUSTED);
     EXPECT_EQ(stat("g")->size, 512U << 10);
     workspace_.reset();
@@ -410,12 +410,12 @@ TEST_F(Writes, AsAnotherUserAreThatUsers) {
   EXPECT_EQ(list("")->names, std::vector<std::string>{"f"});
 }
 
-// A file that is staged beside its target is in reach of the tenant's programs.
+// A file that is staged beside its target is within reach of the tenant's programs.
 class StagedBeside : public Writes {
  protected:
   void SetUp() override { open(true); }
   [[nodiscard]] std::string target() const { return outside_ + "/f"; }
-  // The name of the staged file, once it is there; empty: none came in ten seconds.
+  // The name of the staged file, once it exists; empty: none appeared within ten seconds.
   [[nodiscard]] std::string staged_name() const {
     const auto until = std::chrono::steady_clock::now() + 10s;
     while (std::chrono::steady_clock::now() < until)
@@ -431,7 +431,7 @@ TEST_F(StagedBeside, ASwappedFileIsNeverTakenForTheWrittenOne) {
   auto pipe = make_pipe();
   const std::string path = target();
   auto request = request_for(path);
-  request.flags = ISOGATE_FILE_REPLACE;  // it is the test's own
+  request.flags = ISOGATE_FILE_REPLACE;  // the file belongs to the test's user
   request.scope = ISOGATE_SCOPE_SANDBOX;
   request.fd = pipe->read.get();
   Result<uint64_t> written = Error{};

@@ -8,7 +8,7 @@ namespace {
 
 class AccessLog : public Framing {
  protected:
-  // The line of this request; null: none came.
+  // The log line of this request; null: none was written.
   static Json line_of(const std::string& id) {
     Json found;
     eventually(3, [&] {

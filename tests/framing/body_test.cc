@@ -1,5 +1,5 @@
-// Bodies that end too early, come too slowly or were not asked for. An upload is whole or not at all, and no
-// byte of a body is ever a request.
+// Bodies that end too early, arrive too slowly or are unexpected. An upload takes effect completely or not at
+// all, and no byte of a body is ever a request.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -19,7 +19,7 @@ class Bodies : public Framing {
   }
   static void old_content_is_there() {
     EXPECT_EQ(me().content("target"), "old");
-    EXPECT_EQ(me().out("ls -A"), "target\n") << "something else was left behind";
+    EXPECT_EQ(me().out("ls -A"), "target\n") << "something else is left";
   }
 };
 
@@ -49,7 +49,7 @@ TEST_F(Bodies, ACutUploadCommitsNothing) {
   }
 }
 
-// RFC 9110, 10.1.1: who speaks HTTP/1.0 would take it for the answer.
+// RFC 9110, 10.1.1: an HTTP/1.0 client would take it for the response.
 TEST_F(Bodies, AnHttp10ClientIsNotToldToContinue) {
   const std::string body = R"({"command":"echo old","agent_id":"a"})";
   for (const char* version : {"1.0", "1.1"}) {
@@ -91,7 +91,7 @@ TEST_F(Bodies, AnUploadThatStopsComingIs408AndCommitsNothing) {
   }
 }
 
-// Each byte is within the idle limit; on the whole it is far below the minimum rate.
+// Each byte is within the idle limit; in total it is far below the minimum rate.
 TEST_F(Bodies, AnUploadThatTricklesIs408AndCommitsNothing) {
   ASSERT_TRUE(succeeded(me().write("target", "old")));
   HttpConnection connection(gateway().url(), 20);

@@ -58,7 +58,7 @@ Said say(const std::string& url, const std::string& bytes, bool then_close, doub
   HttpConnection connection(url, seconds);
   try {
     connection.send(bytes);
-  } catch (const std::runtime_error&) {  // it closed while we were still sending
+  } catch (const std::runtime_error&) {  // the gateway closed while the test was still sending
   }
   if (then_close) connection.finish_sending();
   Said said;

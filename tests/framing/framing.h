@@ -1,4 +1,5 @@
-// Bytes that no proxy and gateway may read differently, against a running gateway with the backend `local`.
+// Bytes that a proxy and a gateway must not read differently, against a running gateway with the backend
+// `local`.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,10 +41,10 @@ class Framing : public testing::Test {
 // In a case's bytes KEY is the gateway's key and AGENT the agent's name.
 std::string filled(std::string bytes, const Gateway& gateway, const std::string& agent);
 
-// A request that leaves a file behind, if it is ever taken for one.
+// A request that creates a file, if it is ever parsed as one.
 std::string marker_request(const Gateway& gateway, const std::string& agent);
 
-// All that came back until the connection ended; "" after a reset without a byte.
+// Everything received until the connection ended; "" after a reset without a byte.
 struct Said {
   std::string bytes;
   bool closed = false;  // within the time

@@ -1,5 +1,5 @@
-// Clients that go without a word: a machine that lost its power, a network that lost its way. Their kernel
-// answers nothing any more.
+// Clients that vanish: a machine that lost its power, a network that lost its route. Their kernel
+// acknowledges nothing any more.
 #include <linux/filter.h>
 #include <sys/socket.h>
 
@@ -20,7 +20,7 @@ class HalfOpen : public Framing {
   }
 };
 
-// One that waits for its answer, and one whose stream is silent but for its pings.
+// One that waits for its response, and one whose stream is silent except for pings.
 TEST_F(HalfOpen, FreesItsPlaceWithinAMinute) {
   if (!slow_tests()) GTEST_SKIP() << "takes 50 s: set ISOGATE_SLOW_TESTS=1";
   const std::string waits = new_mark(), streams = new_mark();
@@ -40,7 +40,7 @@ TEST_F(HalfOpen, FreesItsPlaceWithinAMinute) {
   EXPECT_TRUE(one.get()) << "the answer";
 }
 
-// What its kernel still acknowledges is there, however long it says nothing.
+// A client whose kernel still acknowledges is alive, however long it is silent.
 TEST_F(HalfOpen, IsNotSaidOfAClientThatOnlyWaits) {
   if (!slow_tests()) GTEST_SKIP() << "takes 65 s: set ISOGATE_SLOW_TESTS=1";
   HttpConnection connection(gateway().url(), 120);

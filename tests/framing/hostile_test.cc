@@ -1,5 +1,5 @@
-// One row per way to make two parsers disagree. Each is answered with one 4xx and a close, a request behind
-// it is never seen, and what it would have written is not there.
+// One row per way to make two parsers disagree. Each gets one 4xx and a close; a request after it is never
+// parsed, and does not create its file.
 #include "tests/framing/framing.h"
 
 namespace isogate::test {
@@ -9,7 +9,7 @@ std::string name_of(const testing::TestParamInfo<Row>& row) { return row.param.n
 
 class HostileFraming : public Framing, public testing::WithParamInterface<Row> {
  protected:
-  // Of this row: its agent, and its bytes with that name in them.
+  // The agent of this row, and its bytes with that name in them.
   static Caller caller(const std::string& prefix) {
     return me().as(prefix + std::string(GetParam().name).substr(0, 55));
   }
@@ -29,7 +29,7 @@ TEST_P(HostileFraming, IsRefusedAndClosed) {
   EXPECT_EQ(mine.out("ls -A"), "") << "something was written";
 }
 
-// The same where the network cuts the bytes anywhere.
+// The same if the network splits the bytes anywhere.
 TEST_P(HostileFraming, IsRefusedByteByByte) {
   const Caller mine = caller("b-");
   const std::string start = filled(GetParam().bytes, gateway(), mine.agent());

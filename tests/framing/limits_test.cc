@@ -1,4 +1,4 @@
-// What there is a limit on, and how the one too many is answered. Each gateway here has small limits.
+// What is limited, and the response beyond each limit. Each gateway here has small limits.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -20,7 +20,7 @@ std::unique_ptr<Gateway> with(const std::string& limits) {
   return std::make_unique<Gateway>(configured(limits));
 }
 
-// Returns once the front has them: it answers a new origin then.
+// Returns once the front has the new settings: then it admits a new origin.
 void reload_with(Gateway& gateway, const std::string& limits) {
   static int reloads = 0;
   const std::string origin = "https://reload" + std::to_string(++reloads) + ".example";
@@ -40,7 +40,7 @@ class Limits : public testing::Test {
 
 using Connections = std::vector<std::unique_ptr<HttpConnection>>;
 
-// Each has had an answer, so each is known to be admitted.
+// Each got a response, so each was admitted.
 Connections open(const Gateway& gateway, size_t count) {
   Connections all;
   for (size_t i = 0; i < count; ++i) {
@@ -63,7 +63,7 @@ TEST_F(Limits, OneConnectionTooManyIs429AndTheNextAfterOneEndsIsServed) {
   const auto gateway = with("max_connections: 8, max_connections_per_peer: 8");
   Connections all = open(*gateway, 8);
   EXPECT_TRUE(refused_at_the_door(*gateway, "max_connections"));
-  for (auto& each : all) EXPECT_EQ(each->request("GET", "/livez").status, 200) << "the others go on";
+  for (auto& each : all) EXPECT_EQ(each->request("GET", "/livez").status, 200) << "the others continue";
   all.pop_back();
   EXPECT_TRUE(eventually(5, [&] {
     try {
@@ -116,7 +116,7 @@ TEST_F(Limits, AConnectionThatNeverAsksIsClosedAtTheHeaderDeadline) {
   EXPECT_EQ(used.request("GET", "/livez").status, 200);
   EXPECT_TRUE(fresh.closed_within(3));
   EXPECT_EQ(fresh.read_until_closed(), "");
-  EXPECT_EQ(used.request("GET", "/livez").status, 200) << "between requests another limit holds";
+  EXPECT_EQ(used.request("GET", "/livez").status, 200) << "between requests another limit applies";
 }
 
 TEST_F(Limits, AConnectionServesSoManyRequestsAndSaysWhenItIsTheLast) {
@@ -191,7 +191,7 @@ TEST_F(Limits, AReloadSetsThoseOfConnections) {
   reload_with(*gateway, "max_connections: 4, max_connections_per_peer: 100");
   for (auto& each : open(*gateway, 2)) all.push_back(std::move(each));
   EXPECT_TRUE(refused_at_the_door(*gateway, "max_connections"));
-  for (auto& each : all) EXPECT_EQ(each->request("GET", "/livez").status, 200) << "the others go on";
+  for (auto& each : all) EXPECT_EQ(each->request("GET", "/livez").status, 200) << "the others continue";
 }
 
 TEST_F(Limits, AReloadSetsThoseOfWaiting) {
@@ -208,7 +208,7 @@ TEST_F(Limits, AReloadSetsThoseOfWaiting) {
   EXPECT_TRUE(used.closed_within(4));
 }
 
-// Sends a byte now and then: whether the answer is 408.
+// Sends a byte from time to time; true: the response is 408.
 bool too_slow(HttpConnection& connection, const Caller& caller) {
   Headers headers = caller.headers();
   headers.emplace_back("Content-Length", "1000");

@@ -1,5 +1,5 @@
-// What callers make the gateway keep: no answer costs a multiple of its bytes, and what does not fit is
-// refused before anything has happened.
+// What callers make the gateway keep: no response costs a multiple of its bytes, and what does not fit is
+// refused before it has any effect.
 #include <sys/socket.h>
 
 #include <fstream>
@@ -40,7 +40,7 @@ class Memory : public testing::Test {
     return {gateway.url(), key_of(tenant), "agent"};
   }
 
-  // Sends a body of that size but for its last byte.
+  // Sends a body of that size without its last byte.
   static std::unique_ptr<HttpConnection> hold_body(const Gateway& gateway, const std::string& tenant,
                                                    size_t size) {
     auto connection = std::make_unique<HttpConnection>(gateway.url(), 20);
@@ -64,7 +64,7 @@ long peak_kib(pid_t pid) {
   return at == std::string::npos ? -1 : std::stol(status.substr(at + 6));
 }
 
-// What is large is worked on beside the front's one thread, and checked as all else.
+// Large bodies are parsed outside of the front's one thread, and checked like all others.
 TEST_F(Memory, LargeBodiesAreCheckedAsSmallOnesAre) {
   const auto gateway = tight();
   const Caller me = caller(*gateway, "a");
@@ -89,7 +89,7 @@ TEST_F(Memory, AnAnswerOfControlCharactersCostsItsBytesOnce) {
   const Caller me(gateway, "a");
   me.run("true");
   const pid_t front = front_of(gateway);
-  std::ofstream("/proc/" + std::to_string(front) + "/clear_refs") << 5;  // VmHWM begins anew
+  std::ofstream("/proc/" + std::to_string(front) + "/clear_refs") << 5;  // resets VmHWM
   const long before = peak_kib(front);
   const Json result = me.run("head -c 8388608 /dev/zero", {{"max_output_bytes", 8 * kMiB}});
   EXPECT_LT(peak_kib(front) - before, kib_bound(20 * 1024)) << "KiB for 8 MiB of output";
@@ -144,7 +144,7 @@ TEST_F(Memory, OutputIsClaimedBeforeTheProgramStarts) {
   EXPECT_TRUE(eventually(5, [&] { return held(*gateway) == 0; })) << held(*gateway);
 }
 
-// Nothing is kept for nothing: 100,000 empty arguments are a few MiB.
+// Empty values take memory, too: 100,000 empty arguments are a few MiB.
 TEST_F(Memory, ManySmallArgumentsCount) {
   const auto gateway = tight();
   const Caller me = caller(*gateway, "a");
@@ -155,7 +155,7 @@ TEST_F(Memory, ManySmallArgumentsCount) {
   EXPECT_EQ(me.run_argv(argv).at("exit_code"), 0);
 }
 
-// An answer that nobody takes is held against its tenant for as long as it is kept.
+// A response that nobody reads counts against its tenant for as long as it is kept.
 TEST_F(Memory, AnAnswerNobodyTakesIsHeldUntilItIsDropped) {
   const auto gateway = tight();
   const Caller me = caller(*gateway, "a");
@@ -175,14 +175,14 @@ TEST_F(Memory, AnAnswerNobodyTakesIsHeldUntilItIsDropped) {
     }
     refusal = eventually(0.2, [&] { return me.read("big").status == 429; });
   }
-  EXPECT_TRUE(refusal) << "answers pile up: " << held(*gateway);
+  EXPECT_TRUE(refusal) << "responses pile up: " << held(*gateway);
   EXPECT_EQ(caller(*gateway, "b").out("echo served"), "served\n");
   readers.clear();
   EXPECT_TRUE(eventually(10, [&] { return held(*gateway) == 0; })) << held(*gateway);
   EXPECT_EQ(me.read("big").status, 200);
 }
 
-// A stream that nobody reads is held against its tenant with all that it can come to keep, and keeps no more.
+// A stream that nobody reads counts against its tenant with the most that it can keep, and keeps no more.
 TEST_F(Memory, AStreamNobodyReadsCostsWhatWasClaimedForIt) {
   const auto gateway = tight();
   const Caller me = caller(*gateway, "a");

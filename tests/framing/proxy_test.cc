@@ -1,5 +1,5 @@
 // The same bytes through a real nginx in front: proxy and gateway see the same requests, or none. Every
-// request the gateway logs has to be one that nginx logs, by the id in its answer, with the same status.
+// request that the gateway logs must be one that nginx logs, by the id in its response, with the same status.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -14,7 +14,7 @@
 namespace isogate::test {
 namespace {
 
-// How the proxy treats what it is given; the second is the laxest that it has.
+// How the proxy treats its input; the second is its most lenient mode.
 struct Manner {
   const char* name;
   const char* directives;
@@ -96,8 +96,8 @@ std::map<std::string, int> seen_by(const Gateway& gateway) {
   return found;
 }
 
-// How many it answered in all before this question, which becomes one of `own`. The log has not a line of
-// each: it counts those of a peer that has no key.
+// How many requests it answered in total before this question, which becomes one of `own`. The log does not
+// have a line for each: it only counts those of a peer that has no key.
 size_t answered_by(const Gateway& gateway, std::map<std::string, int>& own) {
   const Answer answer = Caller(gateway, "me").get("/metrics");
   own.emplace(answer.header("X-Request-Id"), answer.status);
@@ -123,7 +123,7 @@ TEST_P(BehindAProxy, BothSeeTheSameRequests) {
       "allow_unisolated: true\nbackends: [{name: local}]\n"
       "limits: {header_timeout_sec: 2, body_idle_timeout_sec: 2}\n";
   const Gateway gateway(options);
-  // What it was asked while it started.
+  // The requests during its start.
   const Caller me(gateway, "me");
   const std::string first = me.get("/sandboxes").header("X-Request-Id");
   std::map<std::string, int> own;
@@ -151,9 +151,9 @@ TEST_P(BehindAProxy, BothSeeTheSameRequests) {
   const std::string last = me.get("/sandboxes").header("X-Request-Id");
   own.emplace(last, 200);
   EXPECT_TRUE(eventually(5, [&] { return (seen = seen_by(gateway)).count(last) > 0; }));
-  EXPECT_GT(passed.size(), rows.size()) << "hardly anything came through";
+  EXPECT_GT(passed.size(), rows.size()) << "hardly any request passed";
   for (const auto& [id, status] : seen) {
-    if (own.count(id) > 0 || status == 0) continue;  // 0: cut before there was an answer
+    if (own.count(id) > 0 || status == 0) continue;  // 0: cut before the response
     ASSERT_EQ(passed.count(id), 1u) << "a request that nginx never made, answered " << status;
     EXPECT_EQ(passed[id], status);
   }

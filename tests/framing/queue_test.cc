@@ -1,4 +1,4 @@
-// Waiting for a place: not for ever, and not behind a tenant that wants all of them.
+// Waiting in the queue: not forever, and not behind a tenant that asks for all slots.
 #include <unistd.h>
 
 #include <atomic>
@@ -69,7 +69,7 @@ TEST_F(Queue, ATenantWithManySandboxesLeavesPlacesForAnother) {
   for (std::thread& each : waiting) each.join();
 }
 
-// Else a crowd of them keeps the front's one thread from the calls of others.
+// Otherwise a crowd of them keeps the front's one thread from the calls of others.
 TEST_F(Queue, WhoIsRefusedAndCallsAgainAtOnceIsAnsweredMoreSlowly) {
   const auto gateway =
       gateway_with("max_execs: 2, exec_queue: 1, exec_queue_timeout_sec: 60, max_connections: 200");

@@ -26,7 +26,7 @@ const Row kHostile[] = {
     {"two_equal_lengths_in_one_header", kPut + "Content-Length: 4, 4\r\n\r\nabcd"},
     {"two_lengths_in_one_header", kPut + "Content-Length: 4, 5\r\n\r\nabcd"},
     {"lengths_of_other_case", kPut + "content-length: 4\r\nCONTENT-LENGTH: 5\r\n\r\nabcd"},
-    // Lengths that are none.
+    // Invalid lengths.
     {"negative_length", kPut + "Content-Length: -4\r\n\r\nabcd"},
     {"signed_length", kPut + "Content-Length: +4\r\n\r\nabcd"},
     {"hexadecimal_length", kPut + "Content-Length: 0x4\r\n\r\nabcd"},
@@ -133,7 +133,7 @@ const Row kHostile[] = {
     {"a_hundred_and_one_headers", kGet + many_headers(100) + "\r\n"},
 };
 
-// What is strict must still serve: each of these is one request, and the one behind it is another.
+// A strict parser must still serve: each of these is one request, and the one after it is another.
 const Row kFine[] = {
     {"length", kPut + "Content-Length: 4\r\n\r\nabcd", 200},
     {"length_with_zeros_in_front", kPut + "Content-Length: 0004\r\n\r\nabcd", 200},

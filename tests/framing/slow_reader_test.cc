@@ -1,4 +1,4 @@
-// Clients that ask and do not read: bounded memory, a deadline, and nothing of the promises is lost.
+// Clients that send requests and do not read: bounded memory, a deadline, and all promises kept.
 #include <sys/socket.h>
 
 #include <thread>
@@ -64,7 +64,7 @@ TEST_F(SlowReader, AStreamNobodyReadsIsDroppedAndItsProgramKilled) {
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   const long before = resident_kib(front);
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  EXPECT_LT(resident_kib(front) - before, kib_bound(1024)) << "it buffers what the client does not take";
+  EXPECT_LT(resident_kib(front) - before, kib_bound(1024)) << "it buffers what the client does not read";
   EXPECT_TRUE(gone_within(10, mark));
   EXPECT_TRUE(eventually(5, [&] { return running("a") == 0; }));
 }
@@ -109,8 +109,8 @@ TEST_F(SlowReader, AStalledStreamCanBeCancelled) {
   end.join();
 }
 
-// A Unix socket takes a fixed amount: with that many answers nobody reads, the stream's head has to wait, and
-// after 15 s of that a ping is due.
+// A Unix socket takes a fixed amount: with that many unread responses, the stream's head must wait, and after
+// 15 s of that a ping is due.
 TEST_F(SlowReader, NoPingOvertakesTheStartOfItsStream) {
   if (!slow_tests()) GTEST_SKIP() << "takes 18 s: set ISOGATE_SLOW_TESTS=1";
   gateway_ = nullptr;

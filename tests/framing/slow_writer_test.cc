@@ -1,4 +1,4 @@
-// Clients that begin to send and do not go on: each has a bound, and nobody else waits for them.
+// Clients that begin to send and then stop: each is bounded, and nobody else waits for them.
 #include <sys/socket.h>
 
 #include "tests/framing/framing.h"
@@ -26,7 +26,7 @@ class SlowWriter : public testing::Test {
   std::unique_ptr<Gateway> gateway_;
 };
 
-// splice(2) stops at the urgent mark for ever, and poll says that there is something to read.
+// splice(2) stops at the urgent mark forever, and poll reports that there is something to read.
 TEST_F(SlowWriter, UrgentDataDoesNotSuspendTheIdleLimit) {
   const auto upload = begin_upload("urgent");
   upload->send("aaaaa");

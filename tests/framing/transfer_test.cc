@@ -1,4 +1,4 @@
-// Downloads and uploads as the wire shows them: when their bytes come, and what their end says.
+// Downloads and uploads on the wire: when their bytes arrive, and how they end.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -38,7 +38,7 @@ TEST_F(Transfers, TheLastBytesOfADownloadAreNotHeldBack) {
   }
 }
 
-// Most clients send all of a body before they read, and a reset takes the answer from them.
+// Most clients send all of a body before they read, and a reset makes them lose the response.
 TEST_F(Transfers, TheRefusalOfALargeBodyReachesWhoStillSendsIt) {
   Gateway other("allow_unisolated: true\nbackends: [{name: local}]\nlimits: {max_json_bytes: 1048576}\n");
   const Caller caller(other, "a");
@@ -75,7 +75,7 @@ TEST_F(Transfers, ALargeStdinAndALargeOutputFitIntoOneCall) {
   EXPECT_EQ(answer.body.at("truncated"), false);
 }
 
-// Its size is told as 0 or as a page, whatever it holds.
+// Its size is reported as 0 or as a page, whatever it contains.
 TEST_F(Transfers, AKernelFileComesWholeWithoutALengthBefore) {
   const auto get = [](const std::string& method, const std::string& path) {
     return me().call(method, me().file_url("/" + path) + "?scope=sandbox");
@@ -127,7 +127,7 @@ TEST_F(Transfers, ADownloadIsOfOneFile) {
   }
 }
 
-// A host that is stopped takes no byte, gives none and answers nothing.
+// A stopped host reads nothing, writes nothing and answers nothing.
 TEST_F(Transfers, ABackendThatStopsDoesNotHoldAClient) {
   Gateway other("allow_unisolated: true\nbackends: [{name: local}]\nlimits: {body_idle_timeout_sec: 2}\n");
   const Caller caller(other, "a");

@@ -13,7 +13,7 @@ namespace {
 
 using Ticket = Admission::Ticket;
 
-// Keeps what its waiters get, and in which order.
+// Records what its waiters get, and in which order.
 struct Hall {
   explicit Hall(Admission::Limits limits) : admission(limits) {}
 
@@ -35,7 +35,7 @@ struct Hall {
     EXPECT_TRUE(std::holds_alternative<Admission::Queued>(answer));
     return std::get<Admission::Queued>(answer).waiter;
   }
-  // Takes the ticket out before it is given back: that may bring new ones.
+  // Removes the ticket before it is given back, because that may admit new ones.
   void end_first() {
     Ticket ticket = std::move(tickets.front());
     tickets.erase(tickets.begin());
@@ -112,7 +112,7 @@ TEST(Admission, ASandboxAtItsOwnCapBlocksNobodyElse) {
   hall.run("third");
   EXPECT_EQ(hall.admission.running(), 3u);
   hall.end_last();
-  EXPECT_TRUE(hall.order.empty()) << "room for all is no room for one at its cap";
+  EXPECT_TRUE(hall.order.empty()) << "free slots do not help a sandbox at its cap";
 }
 
 TEST(Admission, GoesRoundAmongSandboxes) {
@@ -123,7 +123,7 @@ TEST(Admission, GoesRoundAmongSandboxes) {
   hall.wait("b", "b1");
   hall.wait("c", "c0");
   hall.end_all();
-  // `a` runs while it waits, so it is back in the round only after its first exec has ended.
+  // `a` runs while it waits, so it is in the round again only after its first exec has ended.
   std::map<std::string, size_t> place;
   for (size_t i = 0; i < hall.order.size(); ++i) place[hall.order[i]] = i;
   ASSERT_EQ(hall.order.size(), 7u);
@@ -240,7 +240,7 @@ TEST(Admission, ATenantTakesItsShareOfTheExecsThroughAnyNumberOfSandboxes) {
   hall.run("b1");
   hall.run("c1");
   hall.end_last();
-  EXPECT_TRUE(hall.order.empty()) << "a place is free, and `a` has its share";
+  EXPECT_TRUE(hall.order.empty()) << "a slot is free, and `a` has its share";
   hall.end_first();
   EXPECT_EQ(hall.order, std::vector<std::string>{"a3"});
 }
@@ -295,7 +295,7 @@ TEST(Admission, ABackendThatTakesFewHoldsUpNoOther) {
   hall.run("b2");
   hall.run("c2");
   hall.end_last();
-  EXPECT_TRUE(hall.order.empty()) << "a place is free, and none on this backend";
+  EXPECT_TRUE(hall.order.empty()) << "a slot is free, but none on this backend";
   hall.end_first();
   ASSERT_EQ(hall.order.size(), 1u);
   hall.end_last();

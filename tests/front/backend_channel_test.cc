@@ -22,7 +22,7 @@ class BackendChannelTest : public testing::Test {
     channel_ = std::make_shared<BackendChannel>(io_.get_executor(), Fd(ends[0]), HostIdentity());
     channel_->start([](const ipc::Hello&) {}, [] {});
   }
-  // It hands over the pipe's reading end.
+  // It passes the pipe's reading end on.
   void call() {
     ipc::ExecCall exec;
     exec.std_in = std::move(pipe_.read);
@@ -61,7 +61,7 @@ TEST_F(BackendChannelTest, ClosesTheDescriptorsOfACallThatIsSent) {
   call();
   EXPECT_FALSE(reply_);
   host_.reset();
-  EXPECT_FALSE(has_reader()) << "its reader is in the host alone";
+  EXPECT_FALSE(has_reader()) << "only the host has its reader";
   io_.poll();
   ASSERT_TRUE(reply_);
   EXPECT_EQ(reply_->status, ISOGATE_LOST);

@@ -13,7 +13,7 @@ Breaker::Time after(std::chrono::milliseconds since) {
   return Breaker::Time{} + std::chrono::hours(1) + since;
 }
 
-// Each of another sandbox.
+// Each call is of another sandbox.
 void fail(Breaker& breaker, Breaker::Time now, int times = 1) {
   static int sandbox = 0;
   for (int i = 0; i < times; ++i) breaker.failed(now, std::to_string(++sandbox), "contact lost");
@@ -53,7 +53,7 @@ TEST(Breakers, WhatOneTenantDoesClosesNothingForAnother) {
   EXPECT_EQ(breakers.reason("b", after(seconds(1))), "");
   EXPECT_EQ(breakers.last_failure("b"), "");
   breakers.recovered();
-  EXPECT_FALSE(breakers.blocked("a", after(seconds(1)))) << "a good probe closes all";
+  EXPECT_FALSE(breakers.blocked("a", after(seconds(1)))) << "a successful probe closes all";
 }
 
 TEST(Breakers, SayWhatFailedLastUntilACallEndsWell) {
@@ -98,7 +98,7 @@ TEST(Breaker, ForgetsItsDelayOnceClosed) {
   now += seconds(5);
   breaker.started(now);
   fail(breaker, now);   // 10 s now
-  breaker.succeeded();  // a good probe
+  breaker.succeeded();  // a successful probe
   fail(breaker, now, 3);
   EXPECT_TRUE(breaker.blocked(now + milliseconds(4999)));
   EXPECT_FALSE(breaker.blocked(now + seconds(5)));

@@ -27,7 +27,7 @@ TEST(ByteBudget, BoundsATenantAndAllOfThem) {
   two.hold(20);
   EXPECT_EQ(refused_with(two, 21), 429u) << "the tenant's share";
   other.hold(40);
-  EXPECT_EQ(refused_with(other, 41), 429u) << "all there is, though its own share is not used up";
+  EXPECT_EQ(refused_with(other, 41), 429u) << "the total is used up, though its own share is not";
   EXPECT_EQ(budget.held(), 100u);
 }
 

@@ -13,7 +13,7 @@ struct Decoded {
   bool done = false;
 };
 
-// With so many bytes in, and room for so many out, at a time.
+// With `in` bytes of input and room for `out` bytes of output at a time.
 Decoded decoded(const std::string& bytes, size_t in_step = SIZE_MAX, size_t out_step = 4096) {
   ChunkDecoder decoder;
   Decoded result;

@@ -44,7 +44,7 @@ class SmallDisk : public ::testing::Test {
     EXPECT_TRUE(state.ok()) << (state.ok() ? "" : state.error().message);
     return state.ok() ? std::move(*state) : nullptr;
   }
-  // Takes all there is.
+  // Fills it.
   void fill() {
     const Fd file(::open((place_ + "/all").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     const std::string block(1 << 20, 'x');

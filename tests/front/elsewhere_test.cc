@@ -15,7 +15,7 @@ namespace {
 
 class ElsewhereTest : public testing::Test {
  protected:
-  // `order_` gets `name` when the work is done, and "-" and the name when its waiter has left.
+  // `order_` gets `name` when the work is done, or "-" and the name when its waiter has left.
   std::shared_ptr<Killer> begin(const std::string& tenant, const std::string& name,
                                 std::function<void()> work = {}) {
     auto killer = std::make_shared<Killer>();
@@ -30,7 +30,7 @@ class ElsewhereTest : public testing::Test {
     turn();
     return killer;
   }
-  // What is ready now; once out of work, the context does nothing until it is restarted.
+  // Runs what is ready now; a context that ran out of work does nothing until it is restarted.
   void turn() {
     io_.restart();
     io_.poll();

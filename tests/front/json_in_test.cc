@@ -64,7 +64,7 @@ TEST(JsonBody, RefusesMoreValuesThanARequestCanMean) {
   EXPECT_NE(refusal(array(300000)).find("values"), std::string::npos);
 }
 
-// Debug builds take 0.2 s; a square of the number takes minutes.
+// Debug builds take 0.2 s; quadratic time would be minutes.
 TEST(JsonBody, TakesTimeThatGrowsWithItsSize) {
   std::string array = "{\"a\":[{}", object = "{\"a\":{\"0\":{}";
   for (int i = 1; i < 85000; ++i) {
@@ -103,8 +103,8 @@ TEST(JsonBody, ComparesKeysAfterTheirEscapes) {
   EXPECT_NE(refusal(std::string("{}\0{}", 5)).find("NUL byte"), std::string::npos);
 }
 
-// Keys of one hash, as anybody can make them: the hash of a std::string mixes eight bytes at a time from a
-// known start, so that to any eight bytes there are eight that lead back to a given state.
+// Keys with the same hash, which anybody can compute: the hash of a std::string mixes eight bytes at a time
+// from a known start, so that for any eight bytes there are eight that lead back to a given state.
 class Collisions {
  public:
   std::vector<std::string> make(size_t bits) {

@@ -31,7 +31,7 @@ std::string noise(size_t bytes) {
   return text;
 }
 
-// What the files without a name take of the disk.
+// The disk space of the files without a name.
 uint64_t disk_of_files() {
   uint64_t bytes = 0;
   for (const auto& each : fs::directory_iterator("/proc/self/fd")) {
@@ -64,7 +64,7 @@ class KeptStreamTest : public testing::Test {
     io_.run();
     return std::move(*got);
   }
-  // Once more where the disk has failed.
+  // Once more after the disk has failed.
   void append(KeptStream& stream, std::string_view data) {
     const bool appended = get(stream.append(data)) || get(stream.append(data));
     EXPECT_TRUE(appended);

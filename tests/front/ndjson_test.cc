@@ -30,7 +30,7 @@ Seen collect(const std::string& events) {
   return seen;
 }
 
-// As a stream does it: no part of the events is large.
+// As a stream does: no part of the events is large.
 void add(EventFramer& framer, bool error, std::string_view data, std::string& events) {
   for (bool more = true; more;) {
     const std::string_view bytes = data.substr(0, framer.at_a_time());
@@ -151,8 +151,8 @@ TEST(EventFramer, MakesEventsInPartsHoweverManyThereAre) {
   EXPECT_GT(parts, 10u);
 }
 
-// Text that JSON escapes six-fold, in lines of each length: what is kept at a time stays below what is
-// claimed.
+// Text that JSON escapes to six times its size, in lines of each length: what is kept at a time stays below
+// the claim.
 TEST(EventFramer, KeepsLessThanItClaims) {
   for (const bool lines : {false, true}) {
     for (const size_t length : {0, 1, 700, 4000, 16383, 65536, 200000}) {
@@ -180,7 +180,8 @@ TEST(EventFramer, HoldsBackAtMostOneLine) {
   EXPECT_GT(collect(events).out.size(), 4096u * 1000 - 65536 - 4096);
 }
 
-// However the output is cut, each event says where its first byte is, and nothing is missing in between.
+// However the output is split, each event has the offset of its first byte, and no byte is missing between
+// them.
 TEST(EventFramer, TellsTheOffsetOfEachEvent) {
   const std::string bytes =
       "a\xc3\xa9"

@@ -17,7 +17,7 @@ TEST(Pace, AWaitIsNeverLongerThanTheIdleLimit) {
 TEST(Pace, WaitingIsPaidForInBytes) {
   Pace pace(seconds(10), 100);
   Pace::Clock::time_point now{};
-  for (int i = 0; i < 4; ++i) {  // 8 seconds waited and paid with one
+  for (int i = 0; i < 4; ++i) {  // 8 seconds of waiting, paid with one
     (void)pace.wait_until(now);
     now += seconds(2);
     pace.waited(now);
@@ -32,7 +32,7 @@ TEST(Pace, WaitingIsPaidForInBytes) {
 TEST(Pace, OnlyWaitingCounts) {
   Pace pace(seconds(10), 100);
   Pace::Clock::time_point now{};
-  now += seconds(100);  // busy elsewhere
+  now += seconds(100);  // busy with something else
   EXPECT_EQ(pace.wait_until(now), now + seconds(10));
 }
 

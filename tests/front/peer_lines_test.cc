@@ -36,7 +36,7 @@ TEST_F(PeerLinesTest, WritesTheFirstOnesAndCountsTheRest) {
   EXPECT_NE(counted.find("\"peer\":\"10.0.0.1\",\"lines\":997,\"of\":\"400: 498, 401: 499\""),
             std::string::npos)
       << counted;
-  EXPECT_EQ(counted.find("10.0.0.2"), std::string::npos) << "nothing of it was left out";
+  EXPECT_EQ(counted.find("10.0.0.2"), std::string::npos) << "no line of it was left out";
   EXPECT_TRUE(lines.admit("10.0.0.1", "400", now_ + 61s)) << "a new window";
 }
 
@@ -51,7 +51,7 @@ TEST_F(PeerLinesTest, IsBoundedForAnyNumberOfPeers) {
     EXPECT_LE(lines.peers(), 17U);
     lines.flush();
   });
-  EXPECT_EQ(written, 16 + 20) << "one of each peer that has a count of its own, and those of the others";
+  EXPECT_EQ(written, 16 + 20) << "one of each peer that is counted separately, and those of all others";
   EXPECT_NE(counted.find("other peers"), std::string::npos);
   EXPECT_LT(std::count(counted.begin(), counted.end(), '\n'), 18);
 }

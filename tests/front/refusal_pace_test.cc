@@ -23,7 +23,7 @@ TEST(RefusalPace, NobodyWaitsLongerThanTheMost) {
   RefusalPace::Clock::duration longest{};
   for (int i = 0; i < 1000; ++i) longest = std::max(longest, pace.hold("a", kBegin));
   EXPECT_EQ(longest, 500ms);
-  EXPECT_EQ(pace.hold("a", kBegin + 450ms), 150ms) << "and no debt is left of the rest";
+  EXPECT_EQ(pace.hold("a", kBegin + 450ms), 150ms) << "and nothing is owed for the rest";
 }
 
 TEST(RefusalPace, WhoWaitsIsForgiven) {
@@ -38,7 +38,7 @@ TEST(RefusalPace, ManyCallersTakeNoMemory) {
   RefusalPace pace({.per_sec = 10, .burst = 1, .most = 5000ms, .callers = 4});
   for (int i = 0; i < 100; ++i) (void)pace.hold("caller " + std::to_string(i), kBegin);
   EXPECT_LE(pace.callers(), 5u);
-  EXPECT_EQ(pace.hold("somebody new", kBegin + 1min), 0ms) << "who waited is forgotten";
+  EXPECT_EQ(pace.hold("somebody new", kBegin + 1min), 0ms) << "peers that have waited are forgotten";
   EXPECT_LE(pace.callers(), 5u);
 }
 

@@ -15,7 +15,7 @@
 #include "gateway/ipc/codec.h"
 
 namespace {
-// This thread finds no memory for a block this large, give or take a terminator; 0: it finds what there is.
+// Allocations of this size, or up to 63 bytes more, fail in this thread; 0: none fails.
 thread_local size_t no_room_for = 0;
 }  // namespace
 
@@ -23,7 +23,7 @@ thread_local size_t no_room_for = 0;
 constexpr bool kSanitized = true;  // which has an allocator of its own
 #else
 constexpr bool kSanitized = false;
-// Not inline: GCC takes one half that it sees for the other half of a pair that does not match.
+// Not inline: GCC would see one inlined half of the pair and warn of a mismatch.
 [[gnu::noinline]] void* operator new(size_t size) {
   const bool refused = no_room_for != 0 && size >= no_room_for && size < no_room_for + 64;
   void* block = refused ? nullptr : std::malloc(size > 0 ? size : 1);
@@ -40,7 +40,7 @@ namespace asio = boost::asio;
 
 constexpr size_t kRequestIdBytes = 654321;
 
-// A backend host that has no sandbox until it is asked to make one, and does what it is asked.
+// A backend host that has no sandbox until it must create one, and executes each call.
 class FakeHost {
  public:
   explicit FakeHost(Fd socket) : socket_(std::move(socket)), thread_([this] { serve(); }) {}
@@ -122,7 +122,7 @@ class SandboxesTest : public testing::Test {
     EXPECT_EQ(std::system(("rm -rf '" + root_ + "'").c_str()), 0);
   }
 
-  // What it throws is thrown here; what does not end is a failure.
+  // Rethrows its exception; fails if it does not end.
   template <typename T>
   void run(asio::awaitable<T> work) {
     bool ended = false;
@@ -134,7 +134,7 @@ class SandboxesTest : public testing::Test {
     });
     io_.restart();
     io_.run_for(std::chrono::seconds(10));
-    if (!ended) throw std::logic_error("it waits for ever");
+    if (!ended) throw std::logic_error("it waits forever");
     try {
       if (failure) std::rethrow_exception(failure);
     } catch (const ApiError& error) {
@@ -150,7 +150,7 @@ class SandboxesTest : public testing::Test {
   [[nodiscard]] bool available() const {
     return backends_.find("fake")->probe->verdict != ISOGATE_PROBE_UNAVAILABLE;
   }
-  // Until the host has been probed so often; true: nothing else was seen meanwhile.
+  // Until the host has been probed that often; true: nothing else was observed meanwhile.
   bool stays_available(int probes) {
     bool stayed = true;
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);

@@ -120,7 +120,7 @@ TEST(Select, TheHigherFloorCounts) {
                  {"isolation is namespace", "below the vm", "min_isolation"});
 }
 
-// No try later changes what no plugin promises.
+// A retry does not change what no plugin promises.
 TEST(Select, IsolationThatNoBackendCouldEverGiveIsUnsupported) {
   const auto best = [](Candidate c, uint32_t isolation) {
     c.best = isolation;
@@ -147,14 +147,14 @@ TEST(Select, IsolationThatNoBackendCouldEverGiveIsUnsupported) {
                          {{down(unable)}, Refusal::kUnsupported},
                          {{unprobed(unable)}, Refusal::kUnsupported},
                          {{unable, best(spaces(), ISOGATE_ISOLATION_NAMESPACE)}, Refusal::kUnsupported},
-                         {{unable, docker()}, Refusal::kPolicy},  // what is not known may be
-                         {{able, unable}, Refusal::kPolicy},      // it is mended, or configured so
+                         {{unable, docker()}, Refusal::kPolicy},  // an unknown level may be enough
+                         {{able, unable}, Refusal::kPolicy},      // the operator can repair or configure it
                          {{unable, down(able)}, Refusal::kUnavailable}}) {
     expect_refused(select(row.candidates, {}, vm), row.refusal, {"vm"});
     SelectRequest on = vm;
     on.backend = "docker";
     if (row.candidates.size() == 1) expect_refused(select(row.candidates, {}, on), row.refusal, {"vm"});
-    // The operator's own floor is theirs to mend.
+    // The operator can change their own min_isolation.
     EXPECT_NE(select(row.candidates, {false, ISOGATE_ISOLATION_VM, false}, vm).refusal,
               Refusal::kUnsupported);
   }
@@ -201,7 +201,7 @@ TEST(Select, APinnedSandboxCountsWithTheIsolationItWasOpenedWith) {
   request.min_isolation = ISOGATE_ISOLATION_CONTAINER;
   expect_refused(select(all(), {}, request), Refusal::kPolicy, {"namespace", "opened so"});
   request.min_isolation = std::nullopt;
-  request.pinned_isolation = ISOGATE_ISOLATION_VM;  // the probe knows better
+  request.pinned_isolation = ISOGATE_ISOLATION_VM;  // the probe has a newer result
   expect_chosen(select(all(), {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
   request.pinned_isolation = 25;
   expect_refused(select(all(), {}, request), Refusal::kPolicy, {"not known"});
@@ -230,7 +230,8 @@ TEST(Select, MissingCapabilitiesAreNamed) {
   expect_refused(select({docker()}, {}, request), Refusal::kUnsupported, {"not known"});
 }
 
-// Whatever is configured, and whatever a request needs: it runs where one that needs nothing does, or not.
+// Whatever is configured, and whatever a request needs: it runs where a request without needs would, or not
+// at all.
 TEST(Select, WhatARequestNeedsNeverChoosesAnotherBackend) {
   const auto able = [](Candidate c) {
     c.probe->capabilities |= ISOGATE_CAP_PTY | ISOGATE_CAP_LIMIT_MEMORY;
@@ -247,7 +248,7 @@ TEST(Select, WhatARequestNeedsNeverChoosesAnotherBackend) {
   struct Row {
     const char* what;
     std::vector<Candidate> candidates;
-    std::string lacking;  // who is chosen and cannot do it; empty: the chosen one can, or none is chosen
+    std::string lacking;  // the chosen backend, which cannot do it; empty: it can, or none is chosen
   };
   const std::vector<Row> rows = {
       {"less isolation behind", {unable(docker()), able(local())}, "docker"},

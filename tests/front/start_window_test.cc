@@ -14,7 +14,7 @@ using Slot = StartWindow::Slot;
 
 class StartWindowTest : public testing::Test {
  protected:
-  // What is given back from here on is taken by nobody.
+  // From here on nobody takes what is given back.
   ~StartWindowTest() override { over_ = true; }
   void fill(uint32_t most) {
     window_->resize(most);
@@ -58,7 +58,7 @@ TEST_F(StartWindowTest, TenantsTakeTurnsWhateverTheirQueues) {
   EXPECT_EQ(window_->waiting(), 97u);
 }
 
-// A program that runs for long holds nobody up: no more than a start takes.
+// A program that runs for long delays nobody for longer than a start takes.
 TEST_F(StartWindowTest, ASlotIsFreeAgainWhenAStartTakesNoLonger) {
   fill(2);
   queue("a", 3);

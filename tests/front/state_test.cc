@@ -25,7 +25,7 @@
 namespace isogate::front {
 namespace {
 
-// A directory of its own per test, removed at its end.
+// Each test has its own directory, removed at its end.
 class StateTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -54,7 +54,7 @@ class StateTest : public ::testing::Test {
   std::string root, path;
 };
 
-// Of late: what is older than a week is pruned.
+// Recent: execs older than a week are pruned.
 const int64_t kStart =
     std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
         .count() -
@@ -205,7 +205,7 @@ TEST_F(StateTest, OpenedAndClosedAtOnceIsTheSame) {
   state->exec_opened(exec("e1"));
   state->exec_closed("e1", killed);
   state->exec_closed("e1", exited(0));  // the first ending stands
-  state->exec_opened(exec("e1"));       // nor is it opened again
+  state->exec_opened(exec("e1"));       // and it is not opened again
   state->exec_closed("never", exited(0));
   auto found = find(*state, "e1");
   ASSERT_TRUE(found.ok() && *found && (*found)->ended);
@@ -378,7 +378,7 @@ TEST_F(StateTest, ANewerOrForeignDatabaseIsRefused) {
   EXPECT_NE(refusal().find("not one of isogate's"), std::string::npos);
 }
 
-// SQLite takes all of it for sound.
+// SQLite considers all of this valid.
 TEST_F(StateTest, ADatabaseWithWhatIsogateNeverWritesIsRefused) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   const char* const changes[][2] = {
@@ -709,7 +709,7 @@ TEST_F(StateTest, OldExecsArePruned) {
   for (int i = 0; i < 2500; ++i) {
     state->exec_opened(exec("e" + std::to_string(i)));
     ExecOutcome outcome = exited(0);
-    if (i == 1) outcome.ended_ms += 3600'000;  // however long the tests before took
+    if (i == 1) outcome.ended_ms += 3600'000;  // however long the previous tests took
     state->exec_closed("e" + std::to_string(i), outcome);
   }
   ASSERT_TRUE(state->flush().ok());
@@ -719,7 +719,7 @@ TEST_F(StateTest, OldExecsArePruned) {
   EXPECT_TRUE(found.ok() && *found);
 }
 
-// A file system of half a megabyte, gone at the end.
+// A file system of half a megabyte, unmounted at the end.
 class FullDisk : public StateTest {
  protected:
   void SetUp() override {
@@ -782,12 +782,12 @@ TEST_F(FullDisk, IsToldAndNothingIsLostOnceThereIsRoomAgain) {
 
   state->exec_opened(exec("kept"));
   EXPECT_FALSE(state->flush().ok());
-  state->exec_closed("kept", exited(4));  // closed while its opening still waits
+  state->exec_closed("kept", exited(4));  // closed while its opening is not written yet
   state->exec_opened(exec("kept-too"));
   EXPECT_FALSE(state->flush().ok());
 
   ASSERT_EQ(::unlink((disk + "/ballast").c_str()), 0);
-  ASSERT_TRUE(health.wait_for(2)) << "it is tried again without being asked";
+  ASSERT_TRUE(health.wait_for(2)) << "it retries by itself";
   EXPECT_FALSE(health.told[1]);
   EXPECT_FALSE(state->last_error());
   auto found = find(*state, "kept");
@@ -828,7 +828,7 @@ TEST_F(FullDisk, IsAnErrorOfOpenToo) {
   fill();
   EXPECT_NE(refusal(), "");
   ASSERT_EQ(::unlink((disk + "/ballast").c_str()), 0);
-  EXPECT_TRUE(State::open(path).ok()) << "nothing half-made was left";
+  EXPECT_TRUE(State::open(path).ok()) << "nothing incomplete was left";
 }
 
 }  // namespace

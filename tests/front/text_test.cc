@@ -17,7 +17,7 @@ std::string bytes(std::initializer_list<int> values) {
   return out;
 }
 
-// RFC 3629's own definition, one code point after the other: slow, and plainly right.
+// RFC 3629's own definition, one code point after the other: slow, and obviously correct.
 bool reference_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     auto at = [&](size_t k) { return i + k < text.size() ? static_cast<uint8_t>(text[i + k]) : 0; };

@@ -1,5 +1,5 @@
-// Answers of a server: what the HTTP client takes from one must not depend on how its bytes were cut, and an
-// answer that broke off is never taken for a whole one.
+// Responses of a server: what the HTTP client reads must not depend on how the bytes were split, and a
+// truncated response is never accepted as complete.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@
 
 namespace isogate::test {
 
-// What a client took from one answer.
+// What a client read of one response.
 struct Answered {
   bool whole = false;      // its body was read to its end
-  bool until_end = false;  // which the end of the connection was
-  size_t left = 0;         // bytes behind it that were not read
+  bool until_end = false;  // its end was that of the connection
+  size_t left = 0;         // bytes after it that were not read
   int status = 0;
   std::map<std::string, std::string> headers;
   std::string body;
@@ -65,20 +65,20 @@ inline Answered ask(std::string_view bytes, size_t piece, const char* method) {
   return seen;
 }
 
-// However an answer is cut it is the same one. Where something comes behind it, it may be refused instead.
+// However a response is split, it is the same. If bytes follow it, it may be refused instead.
 inline void require_same(const Answered& a, const Answered& b) {
   require(a.status == b.status && a.headers == b.headers);
   if (a.whole && b.whole) return require(a.body == b.body);
   if (a.whole != b.whole) require((a.whole ? a : b).left > 0);
 }
 
-// One answer, cut in three ways, and broken off.
+// One response, split in three ways, and truncated.
 inline Answered look_at_answer(std::string_view bytes, size_t piece, size_t broken_at) {
   const Answered whole = ask(bytes, bytes.size(), "GET");
   require_same(ask(bytes, 1, "GET"), whole);
   require_same(ask(bytes, piece, "GET"), whole);
   ask(bytes, piece, "HEAD");
-  // One that ends with its connection cannot be told from a longer one; any other is whole, or refused.
+  // One that ends with its connection looks like a longer one; any other is complete, or refused.
   const Answered broken = ask(bytes.substr(0, bytes.empty() ? 0 : broken_at % bytes.size()), piece, "GET");
   if (broken.whole && !broken.until_end && whole.whole) require_same(broken, whole);
   return whole;

@@ -1,5 +1,5 @@
 // Text that leaves the process: whatever surrounds a secret, nothing of it is left, and text without one is
-// left alone.
+// unchanged.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace isogate;
 
-// So much of a secret, and more, is a leak.
+// This much of a secret, or more, is a leak.
 constexpr size_t kLeak = 8;
 
 bool shows(std::string_view text, std::string_view secret) {
@@ -23,7 +23,7 @@ bool shows(std::string_view text, std::string_view secret) {
   return false;
 }
 
-// What is around the secret. The input may have parts of one of its own accord, which are nobody's.
+// The text around the secret. By chance the input may contain parts of it, which are no leak.
 struct Around {
   std::string before, after;
   [[nodiscard]] bool shows(std::string_view secret) const {
@@ -31,8 +31,8 @@ struct Around {
   }
 };
 
-// What the process knows of, in the forms that are promised: as it is, percent-encoded, base64 and base64url
-// at each of three places.
+// The registered secret in the promised forms: unchanged, percent-encoded, base64 and base64url at each of
+// three offsets.
 const std::vector<std::string>& registered() {
   static const std::vector<std::string> forms = [] {
     require(register_secret("Qx7/Zk+pW9? rT2&"));
@@ -65,13 +65,13 @@ void look_at_registered(const Around& around) {
     const std::string_view inner = std::string_view(form).substr(2, form.size() - 6);
     if (around.shows(inner)) continue;
     const std::string clean = redact(around.before + form + around.after);
-    // The ends of an encoded form hang together with what is beside it.
+    // The ends of an encoded form depend on the bytes next to it.
     require(clean.find(form) == std::string::npos);
     require(!shows(clean, inner));
   }
 }
 
-// Where a word begins; what is behind it, if it is one of its characters, belongs to it.
+// Where a word begins; characters of a word that follow belong to it.
 void look_at_shaped(const Around& around) {
   for (const std::string& secret : shaped()) {
     if (around.shows(secret)) continue;
@@ -101,7 +101,7 @@ void look_at_line(const Around& around) {
       return log::line_of("front", log::Level::kInfo, "event",
                           {{"message", around.before + " " + what + " " + around.after}});
     };
-    if (shows(line_of(""), secret)) continue;  // what is around it does once it is escaped
+    if (shows(line_of(""), secret)) continue;  // the escaped surroundings do
     const std::string line = line_of(secret);
     require(line.find('\n') == std::string::npos && line.starts_with("{"));
     require(!shows(line, secret));
@@ -111,7 +111,7 @@ void look_at_line(const Around& around) {
   require(!shows(line, "zq-hunter2-0815"));
 }
 
-// What is not replaced is what was there, in its order.
+// What is not replaced is unchanged, in its order.
 void look_at_rest(const std::string& text) {
   if (text.find("[redacted:") != std::string::npos) return;
   const std::string clean = redact(text);

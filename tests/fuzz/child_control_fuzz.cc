@@ -1,6 +1,6 @@
-// What the supervisor says to its children: after two bytes each line of the input is one record, with or
-// without a descriptor. The front and a backend host take whole orders and pass over what is none; what they
-// took is the same when the supervisor says it again; one end is told, once.
+// What the supervisor sends to its children: after two bytes each line of the input is one record, with or
+// without a descriptor. The front and a backend host accept well-formed orders and skip all others; the
+// result is the same when the supervisor repeats them; an end is reported once.
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -64,7 +64,7 @@ std::string said(const HostOrder& order) {
 void look_at_host_start(const std::string& record) {
   const auto order = parse_start(record);
   if (!order.ok()) return require(!order.error().message.empty());
-  // What the other backends and the keys say of it is not the host's to know.
+  // The host does not get the other backends and the keys.
   const auto own = parse_start(said(*order));
   require(own.ok() && own->backend.name == order->backend.name && own->generation == order->generation);
   require(own->config.backends.size() == 1 && own->config.keys.empty());
@@ -80,7 +80,7 @@ void look_at_stop(const std::string& record) {
   require(parse_stop(supervisor::host_stop_message(false)) == ISOGATE_CLOSE_STOP);
 }
 
-// --- what the front is told then
+// --- what the front receives then
 
 struct Told {
   size_t orders = 0, ended = 0;
@@ -115,7 +115,7 @@ void look_at_orders(const std::vector<std::string>& records, size_t with_descrip
   boost::asio::co_spawn(io, control.run(), boost::asio::detached);
   io.run();
   require(told.ended == 1);
-  // It says of a host that came without its socket that it cannot be talked to.
+  // It reports a host that came without its socket as unreachable.
   size_t stuck = 0;
   for (;; ++stuck) {
     const auto answer = ipc::receive_bytes(pair->b.get(), ipc::Wait::kDont);

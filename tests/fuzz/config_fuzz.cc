@@ -1,5 +1,5 @@
-// Configuration files and documents: every mistake is told, and what is accepted says the same when it is
-// written out and read again.
+// Configuration files and documents: every mistake is reported, and an accepted one means the same when it is
+// written and read again.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// A file of this process alone, with these bytes: root's process reads no other.
+// A file of only this process, with these bytes: a process of root reads no other.
 class OwnFile {
  public:
   explicit OwnFile(std::string_view bytes) {

@@ -1,5 +1,5 @@
-// What an Engine answers: HTTP however it is cut, the JSON in it, and what the backend takes from that: its
-// events, itself, a container, an error.
+// Responses of an Engine: HTTP however it is split, the JSON in it, and what the backend reads from it:
+// events, the Engine itself, a container, an error.
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -31,7 +31,7 @@ void look_at_container(const Json& answer) {
     require(answer.at("State").value("Pid", Json(0)) == Json(state.pid));
     require(answer.at("State").value("ExitCode", Json(0)) == Json(state.exit_code));
     require(state.ours == carries(answer.at("Config").at("Labels"), kOwner));
-    // Who adds a mount or changes what isolates makes another one of it.
+    // A container with another mount or other isolation is another container.
     Json other = answer;
     other["HostConfig"] = {{"Privileged", true}, {"was", answer.value("HostConfig", Json())}};
     require(state_of(other, kOwner).shape != state.shape);
@@ -77,7 +77,7 @@ void look_at_error(const std::string& body) {
   }
 }
 
-// Each event that an answer's body has, until it ends or breaks.
+// Each event in a response's body, until it ends or breaks.
 std::string events(const std::string& bytes, size_t piece) {
   const Budget budget(std::chrono::seconds(60));
   auto connection = std::make_unique<HttpConnection>(

@@ -1,5 +1,5 @@
-// What an Engine sends on a hijacked connection: the same bytes come out however they are cut, and nothing is
-// kept by the lengths that they claim. Addresses and versions come from outside, too.
+// What an Engine sends on a hijacked connection: the same bytes result however they are split, and no memory
+// is allocated by the lengths that they claim. Addresses and versions come from outside, too.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -26,7 +26,7 @@ Taken take_apart(const std::string& bytes, size_t piece, size_t room) {
     const size_t size = std::min(piece, bytes.size() - at);
     const auto step = demultiplexer.feed(bytes.data() + at, size, out.data(), room);
     require(step.taken <= size && step.given <= room && step.given <= step.taken);
-    require(step.taken > 0);  // there was room, so it goes on
+    require(step.taken > 0);  // there was room, so it must continue
     all.append(out, 0, step.given);
     at += step.taken;
   }

@@ -1,6 +1,5 @@
-// What an SDK uploads: any bytes as multipart/form-data and as gzip, in pieces of any size. What comes of
-// them is the same however they are cut, and never more than there is; what was packed by the rules comes
-// out.
+// What an SDK uploads: any bytes as multipart/form-data and as gzip, in pieces of any size. The result is the
+// same however they are split, and never more than they contain; well-formed input is unpacked.
 #include <zlib.h>
 
 #include <algorithm>
@@ -127,9 +126,9 @@ void good_form(std::string_view text, std::string_view sizes) {
 
 struct Unpacked {
   std::string bytes;
-  bool whole = false;     // to its end, with nothing behind
+  bool whole = false;     // to its end, with nothing after it
   size_t taken = 0;       // of what was packed
-  bool too_much = false;  // it was not looked at any further
+  bool too_much = false;  // it was not read any further
 };
 
 Unpacked unpack(std::string_view packed, int window, size_t most) {
@@ -190,7 +189,7 @@ void append_number(std::string& text, uint32_t number) {
   for (int shift = 0; shift < 32; shift += 8) text += static_cast<char>(number >> shift);
 }
 
-// With the header and the sums that fit: what mutation alone never hits.
+// With the right header and checksums: mutation alone never finds these.
 std::string with_sums(std::string_view deflated) {
   const Unpacked raw = unpack(deflated, -15, kMostUnpacked);
   std::string packed("\x1f\x8b\x08\0\0\0\0\0\0\x03", 10);

@@ -1,4 +1,4 @@
-// A body that comes in pieces whose sizes the input decides, and what else the targets of this door share.
+// A body in pieces whose sizes the input decides, and what else the targets of this listener share.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include "gateway/front/e2b/gunzip.h"
 #include "tests/fuzz/require.h"
 
-// As many bytes as were asked for without `sizes`, else so many in turn: up to 192, or 1 to 64 KiB; of a
-// large body more, so that a run stays short.
+// Without `sizes` as many bytes as were asked for, otherwise that many in turn: up to 192, or 1 to 64 KiB;
+// more of a large body, so that a run stays short.
 class Pieces {
  public:
   Pieces(std::string_view bytes, std::string_view sizes)
@@ -53,7 +53,7 @@ inline std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-// Throws what it has thrown.
+// Rethrows its exception.
 inline void run(boost::asio::awaitable<void> work) {
   static boost::asio::io_context io(1);
   std::exception_ptr failure;

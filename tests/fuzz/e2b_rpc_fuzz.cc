@@ -1,5 +1,5 @@
-// What an SDK sends to a sandbox beside files: a stream's envelopes against a plain reading of the same
-// bytes, headers, names and paths; and the record of a sandbox, whatever became of it.
+// What an SDK sends to a sandbox besides files: a stream's envelopes against a simple parser of the same
+// bytes, headers, names and paths; and the record of a sandbox, however damaged.
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>

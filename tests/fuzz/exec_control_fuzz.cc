@@ -1,5 +1,5 @@
-// What steers a program that runs: records of its control pipe and bytes for its terminal, however they are
-// cut; the order to an init, and what an init says of itself.
+// What controls a running program: records of its control pipe and bytes for its terminal, however they are
+// split; the order to an init, and what an init reports.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -91,7 +91,7 @@ void drain(int from, std::string& to) {
   for (ssize_t n = 0; (n = ::recv(from, part, sizeof part, 0)) > 0;) to.append(part, static_cast<size_t>(n));
 }
 
-// Says `bytes` to a program over its terminal, which sends them back; `pieces` at a time.
+// Sends `bytes` to a program over its terminal, which sends them back; `pieces` at a time.
 void pump(std::string_view bytes, std::string_view pieces) {
   Pair input(SOCK_STREAM), output(SOCK_STREAM), terminal(SOCK_STREAM);
   PtyPump pump;
@@ -147,7 +147,7 @@ void look_at_run(std::string body) {
   require(bytes <= body.size());
 }
 
-// The words of the input as a command, which comes apart as it was put together.
+// The words of the input as a command, which is decoded as it was encoded.
 void look_at_command(std::string_view text) {
   std::vector<std::string> words = {"directory", "/bin:/usr/bin"};
   while (!text.empty() && words.size() < 64) {
@@ -172,7 +172,7 @@ void look_at_command(std::string_view text) {
   require(!raw_lay_out_run(body.data(), body.size(), pointers.data(), strings));
 }
 
-// --- what an init says of itself
+// --- what an init reports about itself
 
 const EnclosureMarks kMarks = {{11, 12, 13, 14, 15, 16, 17}, 21, 22, 23, {31, 32}, {41, 42}};
 
@@ -205,7 +205,7 @@ void look_at_proof(std::string_view bytes) {
   require(proof.namespaces[0] != kMarks.mounts);
 }
 
-// Of a stream, in pieces: the whole of a record, or that the init has gone.
+// From a stream, in pieces: a complete record, or the end of the init.
 void receive(std::string_view bytes, std::string_view pieces) {
   Pair socket(SOCK_STREAM);
   size_t turn = 0;

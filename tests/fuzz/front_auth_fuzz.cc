@@ -1,4 +1,4 @@
-// Any header values through the front's gate: no crash, and nobody is let in by accident.
+// Any header values through the front's gate: no crash, and nobody is admitted by accident.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Names in a client's certificate: what is taken from it is what it says, printable and whole, and it lets
-// nobody in but those that are listed.
+// Names in a client's certificate: the result is exactly what it says, printable and complete, and only
+// listed names are admitted.
 #include <arpa/inet.h>
 #include <openssl/x509v3.h>
 
@@ -46,7 +46,7 @@ std::string lowered(std::string text) {
   return text;
 }
 
-// `der`: of what the names come from. A text in it has its length before it.
+// `der`: the source of the names. A text in it has its length before it.
 void look_at_name(const std::string& name, std::string_view der) {
   const size_t colon = name.find(':');
   require(colon != std::string::npos && colon + 1 < name.size());
@@ -64,7 +64,7 @@ void look_at_name(const std::string& name, std::string_view der) {
   }
   require(kind == "DNS" || kind == "URI" || kind == "email");
   if (text.size() >= 128) return;
-  // Whole: nothing was cut at a NUL, so that no name is another one's beginning.
+  // Complete: nothing was cut at a NUL, so that no name is the beginning of another.
   require(der.find(static_cast<char>(text.size()) + text) != der.npos);
 }
 
@@ -113,7 +113,7 @@ void read_names(std::string_view der) {
       X509_EXTENSION_create_by_NID(nullptr, NID_subject_alt_name, 0, bytes.get()));
   require(extension && X509_add_ext(certificate.get(), extension.get(), -1) == 1);
   look_at(*certificate, der);
-  // Whoever brings two lists of names has none.
+  // A certificate with two lists of names has none.
   require(X509_add_ext(certificate.get(), extension.get(), -1) == 1);
   require(certificate_names(*certificate).empty());
 }

@@ -1,4 +1,4 @@
-// JSON requests: what is accepted is an object that any other parser reads the same way; of a route that
+// JSON requests: an accepted one is an object that any other parser reads the same way; for a route that
 // takes any value, that value.
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,6 +1,6 @@
-// Any bytes through the real connection: heads, bodies, pipelines. Whatever is handed to a handler, Beast's
-// own parser reads the same way from the same bytes; behind a refusal nothing is; every request gets one
-// answer.
+// Any bytes through the real connection: heads, bodies, pipelines. Whatever reaches a handler, Beast's own
+// parser reads the same way from the same bytes; nothing after a refusal is parsed; every request gets one
+// response.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -32,8 +32,8 @@ struct Seen {
 
 struct Run {
   Reading reading = kWhole;
-  std::vector<Seen> handled;  // in order; without a body also those that no handler was asked for
-  bool asked = false;         // a handler, for the request that is not ended
+  std::vector<Seen> handled;  // in order; without a body also those that reached no handler
+  bool asked = false;         // a handler was called for the current request
   size_t ended = 0, refused = 0;
 } run_now;
 
@@ -82,7 +82,7 @@ struct Front {
                  }}};
 };
 
-// What came back, until the connection was gone.
+// What was received until the connection ended.
 std::string converse(std::string_view bytes) {
   static auto* front = new Front;
   int ends[2];
@@ -106,7 +106,7 @@ std::string converse(std::string_view bytes) {
     char part[65536];
     const ssize_t n = ::recv(client.get(), part, sizeof part, 0);
     if (n > 0) said.append(part, static_cast<size_t>(n));
-    if (front->io.stopped()) front->io.restart();  // it had nothing left to do, not even a timer
+    if (front->io.stopped()) front->io.restart();  // it had run out of work, even of timers
     if (front->io.poll() == 0 && n <= 0) front->io.run_one();
   }
   for (char part[65536];;) {
@@ -126,7 +126,7 @@ size_t count(std::string_view text, std::string_view word) {
 // Every request that was handled, as Beast reads it.
 void compare(std::string_view bytes) {
   for (const Seen& seen : run_now.handled) {
-    if (!seen.has_body) return;  // what was not read need not be well-formed
+    if (!seen.has_body) return;  // an unread body need not be well-formed
     http::request_parser<http::string_body> parser;
     parser.eager(true);
     parser.body_limit(boost::none);

@@ -1,6 +1,5 @@
-// The state database, of which nobody knows what became of it: any bytes, and a good one (or its log) with
-// some of them changed. It is refused with a reason, or opened: then what it tells is what it may hold, and
-// it can be written.
+// The state database, however damaged: any bytes, and a valid one (or its log) with some of them changed. It
+// is refused with a reason, or opened: then it contains only what it may, and can be written.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,7 +20,7 @@ namespace {
 using namespace isogate;
 using namespace isogate::front;
 
-// In memory where there is a file system for that: what is looked at is no disk.
+// In memory, if there is a file system for that: the disk is not under test.
 struct Place {
   std::string directory =
       (::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") + std::string("/isogate-XXXXXX");
@@ -90,7 +89,7 @@ const Good& good() {
   return one;
 }
 
-// Three bytes where, one what it becomes.
+// Three bytes for the position, one for the new value.
 std::string changed(std::string bytes, std::string_view changes) {
   const auto at = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(changes[i])); };
   for (; changes.size() >= 4; changes.remove_prefix(4))

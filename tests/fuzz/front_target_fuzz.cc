@@ -1,5 +1,5 @@
-// Request targets, ranges and the paths in them: a route's parameters are what the target says, decoded once,
-// and a path that passes the lexical gate names something below its root.
+// Request targets, ranges and the paths in them: a route's parameters are those in the target, decoded once,
+// and a path that passes the lexical check names something below its root.
 #include <string>
 
 #include "gateway/front/api/byte_range.h"

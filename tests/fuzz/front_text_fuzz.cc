@@ -1,4 +1,4 @@
-// Any bytes through the front's text functions: no crash, and what they promise to each other holds.
+// Any bytes through the front's text functions: no crash, and they agree with each other.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// The reverse of append_json_string(), as plain as can be.
+// The reverse of append_json_string(), as simple as possible.
 std::string unescape(std::string_view json) {
   require(json.size() >= 2 && json.front() == '"' && json.back() == '"');
   json = json.substr(1, json.size() - 2);

@@ -1,5 +1,5 @@
-// The records of a watch, as the front takes them from a backend's pipe. A path that is taken leads nowhere
-// but below its directory, and a record is the same when it is written again.
+// The records of a watch, as the front reads them from a backend's pipe. An accepted path stays below its
+// directory, and a record is the same when it is written again.
 #include <algorithm>
 #include <string>
 

@@ -1,5 +1,5 @@
-// Records between front and backend host, in both directions, and the items of listings. What is accepted
-// must be what its own encoding says.
+// Records between front and backend host, in both directions, and the items of listings. An accepted record
+// is the same when it is encoded again.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ void require(bool condition) {
 }
 
 void decode_as_host(std::string_view bytes) {
-  // As many descriptors as the record says, so that it gets as far as its fields.
+  // As many descriptors as the record announces, so that its fields are parsed.
   static const int event = isogate::make_event()->release();
   std::vector<isogate::Fd> fds;
   for (int bits = bytes.size() > 2 ? bytes[2] & 0x1f : 0; bits != 0; bits &= bits - 1)

@@ -1,5 +1,5 @@
-// What an API server answers: HTTP however it is cut, the JSON in it, and what the backend takes from that:
-// what became of a pod, whose an object is, a record, how a pod isolates, how an exec ended, an error.
+// Responses of an API server: HTTP however it is split, the JSON in it, and what the backend reads from it:
+// the state of a pod, the owner of an object, a record, a pod's isolation, the end of an exec, an error.
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -156,7 +156,7 @@ void require_isolated(const Json& container) {
     require(member(container, none).is_null());
 }
 
-// What no pod that is not weaker lacks.
+// What every pod that is not weaker has.
 void require_isolated_pod(const Json& pod) {
   const Json& spec = member(pod, "spec");
   for (const char* off : {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"})
@@ -174,7 +174,7 @@ void require_isolated_pod(const Json& pod) {
   require(!spec.contains("ephemeralContainers") && carries(pod, kOwner));
 }
 
-// By RFC 6902, without what grows, or 7386.
+// By RFC 6902, without operations that grow it, or by RFC 7386.
 Json changed(const Json& whole, const Json& change) try {
   const auto copies = [](const Json& step) { return text_at(step, "op") == "copy"; };
   if (change.is_array())

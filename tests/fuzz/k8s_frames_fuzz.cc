@@ -1,5 +1,5 @@
-// What a server sends on a WebSocket: the same bytes come out however they are cut, and nothing is kept by
-// the lengths that they claim. How an exec of Kubernetes ended is read from such bytes, too.
+// What a server sends on a WebSocket: the same bytes result however they are split, and no memory is
+// allocated by the lengths that they claim. The end of a Kubernetes exec is read from such bytes, too.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ struct Taken {
   bool operator==(const Taken&) const = default;
 };
 
-// `room`: how much of a piece of data is taken at once.
+// `room`: how much of a piece of data is read at once.
 Taken take_apart(const std::string& bytes, bool takes_text, size_t piece, size_t room) {
   FrameReader reader(takes_text);
   Taken all;

@@ -1,5 +1,5 @@
-// What an API server tells in a watch: however it is cut it is the same, what is added is deleted once, there
-// is one object of a name at a time, and what is none of it is an error.
+// A watch of an API server: however it is split it means the same, an added object is deleted once, no two
+// objects have the same name at a time, and anything else is an error.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -21,7 +21,7 @@ constexpr size_t kLineMost = 2048;
 
 class Follower {
  public:
-  // `piece`: how many bytes come at once.
+  // `piece`: how many bytes arrive at once.
   Follower(std::string_view bytes, size_t piece) {
     WatchLines lines(kLineMost, [this](const std::string& line) { take(line); });
     try {
@@ -31,7 +31,7 @@ class Follower {
       note(error);
     }
   }
-  // What a new list says takes the place of all that.
+  // A new list replaces all of that.
   void list(const Json& items) {
     store_.replace(items);
     std::set<Key> names;

@@ -17,7 +17,7 @@ using namespace isogate::front;
 using namespace isogate::front::mcp;
 using nlohmann::json;
 
-// A refusal is a whole answer that gives the id back.
+// A refusal is a complete response with the same id.
 void check_refusal(const std::string& id, const RpcError& error, bool modern) {
   const json answer = json::parse(response(id, error));
   require(answer["jsonrpc"] == "2.0" && answer.size() == 3);
@@ -65,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check_matches(input, flags >> 1);
     return 0;
   }
-  // Three lines of headers, each there or not, before the body.
+  // Three lines of headers, each present or not, before the body.
   RequestHeaders headers;
   for (auto* each : {&headers.version, &headers.method, &headers.name}) {
     const std::string_view line = input.substr(0, input.find('\n'));

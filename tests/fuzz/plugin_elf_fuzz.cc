@@ -1,5 +1,5 @@
-// What a plugin brings before it may run: its ELF headers, and the description that a quarantined child
-// sends, which may be the plugin's own words.
+// What is read of a plugin before it may run: its ELF headers, and the description that a quarantined child
+// sends, which may be the plugin's own bytes.
 #include <cstdlib>
 #include <string>
 

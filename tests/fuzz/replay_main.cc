@@ -1,5 +1,5 @@
-// In place of libFuzzer, for any compiler: runs the target once over every file of the directories it is
-// given, and over each file's beginnings, which is where parsers in pieces go wrong.
+// In place of libFuzzer, for any compiler: runs the target once over every file of the given directories, and
+// over each file's prefixes, where incremental parsers fail.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

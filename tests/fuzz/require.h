@@ -1,4 +1,4 @@
-// What has to hold for every input; where it does not, the line is told and the process ends.
+// What must hold for every input; if it does not, the line is printed and the process ends.
 #pragma once
 
 #include <cstdio>

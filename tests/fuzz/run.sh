@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs fuzz targets of the preset `fuzz`, each for so many seconds, from the kept corpus; new inputs go to
+# Runs fuzz targets of the preset `fuzz`, each for SECONDS, from the kept corpus; new inputs go to
 # build/fuzz/corpus/<name>, findings to build/fuzz/findings.
 #
-#   tests/fuzz/run.sh SECONDS [name…]        tests/fuzz/run.sh --keep [name…]   merges what is new into the corpus
+#   tests/fuzz/run.sh SECONDS [name…]        tests/fuzz/run.sh --keep [name…]   merges new inputs into the corpus
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=build/fuzz

@@ -1,4 +1,4 @@
-// The frames of the runner protocol, whatever a client sends and however it is cut into pieces.
+// The frames of the runner protocol, whatever a client sends and however it is split.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -50,7 +50,7 @@ void look_at(const Frame& frame) {
   }
 }
 
-// `pieces`: how many bytes come at a time, over and over.
+// `pieces`: how many bytes arrive at a time, repeated.
 Seen decode(std::string_view bytes, std::string_view pieces) {
   Decoder decoder(Sender::kClient);
   Seen seen;

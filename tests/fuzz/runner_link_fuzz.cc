@@ -1,5 +1,5 @@
-// What a runner says, read by the client: bytes of a stream that come in pieces, while calls of every kind
-// are under way. Nothing crashes or hangs, and nothing outlives the end of the stream.
+// What a runner sends, read by the client: bytes of a stream that arrive in pieces, during calls of every
+// kind. Nothing crashes or hangs, and nothing outlives the end of the stream.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -16,7 +16,7 @@ namespace {
 
 namespace sdk = isogate::sdk;
 
-// Always ready; brings a hello, then the input in pieces of a size that the input chooses, then the end.
+// Always ready; returns a HELLO, then the input in pieces of a size that the input chooses, then the end.
 class Scripted final : public sdk::RunnerStream {
  public:
   Scripted(std::string_view bytes, size_t piece, uint16_t minor) : bytes_(bytes), piece_(piece) {

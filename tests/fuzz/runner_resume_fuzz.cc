@@ -1,5 +1,5 @@
-// Sessions that outlive their streams: whatever the other side sends, in whatever pieces, and two sides that
-// speak to each other over streams which are cut anywhere.
+// Sessions that outlive their streams: whatever the other side sends, however it is split, and two sides that
+// communicate over streams which are cut anywhere.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Heard {
   bool operator==(const Heard&) const = default;
 };
 
-// `pieces`: how many bytes come at a time, over and over.
+// `pieces`: how many bytes arrive at a time, repeated.
 Heard hear(std::string bytes, std::string_view pieces) {
   Exchange exchange;
   exchange.add("what was said before");
@@ -66,7 +66,7 @@ struct Side {
   size_t said = 0;
 };
 
-// At most so many bytes arrive; as many more are taken and lost.
+// At most that many bytes arrive; as many more are accepted and lost.
 void pass(Side& from, Side& to, size_t arrive, size_t lost) {
   while (arrive > 0 || lost > 0) {
     const std::string_view next = from.exchange.next();

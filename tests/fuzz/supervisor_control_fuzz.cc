@@ -1,5 +1,5 @@
-// What a child sends over its control socket: each line of the input is one record, raw. The supervisor takes
-// known messages, not too many of them, and closes the channel at the first thing that is none.
+// What a child sends over its control socket: each line of the input is one raw record. The supervisor
+// accepts known messages, up to a rate, and closes the channel at the first invalid one.
 #include <sys/socket.h>
 
 #include <set>

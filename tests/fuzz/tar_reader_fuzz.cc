@@ -1,5 +1,5 @@
-// Any bytes as a tar archive, in pieces of any size: no crash, content as long as it was announced, and the
-// same members however it is cut.
+// Any bytes as a tar archive, in pieces of any size: no crash, content as long as announced, and the same
+// members however it is split.
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// What came of it, as text.
+// The result as text.
 std::string read(std::string_view bytes, size_t step) {
   using isogate::TarReader;
   std::string seen;
@@ -50,7 +50,7 @@ std::string read(std::string_view bytes, size_t step) {
   return seen + (reader.finish().ok() ? "$" : "?");
 }
 
-// Each block as a header whose checksum fits: what mutation alone never hits.
+// Each block as a header with the right checksum: mutation alone never finds that.
 std::string with_checksums(std::string bytes) {
   for (size_t block = 0; block + 512 <= bytes.size(); block += 512) {
     if (bytes.find_first_not_of('\0', block) >= block + 512) continue;

@@ -20,19 +20,19 @@ PACKAGES = """bash coreutils dash e2fsprogs findutils grep hostname iproute2 lib
     libpython3.11-stdlib mount procps python3-minimal python3.11-minimal sed util-linux util-linux-extra
     xfsprogs""".split()
 PROGRAMS = ["isogate", "faults_test", "namespace_test", "plugin_common_test", "runner_bomb", "runner_host", "runner_test"]
-# Of each program the cases that are about cgroups, that a kernel of another age may end otherwise, or that set the clock.
+# The cases of each program that are about cgroups, may end differently on another kernel, or set the clock.
 CASES = {
     "runner_test": "CgroupDetectTest.*:EnclosureTest.*:Each/HostDeathTest.*:Each/LimitsTest.*:NestedLimits.*:SweepTest.*"
                    "-*cpu_limit_is_in_force*",  # its 0.3% of a processor take minutes
     "faults_test": "By/ClockJump.*",
-    "namespace_test": "KernelAttack.*:Limits.*-*ByStarvingItsReaper:*ScratchIsBounded*",  # an emulated processor keeps no time
+    "namespace_test": "KernelAttack.*:Limits.*-*ByStarvingItsReaper:*ScratchIsBounded*",  # an emulated processor is too slow for time limits
     "plugin_common_test": "On/ProjectQuotaTest.*",
 }
-# With what they depend on, in the order in which they are loaded; those that the kernel has built in are not there.
+# With their dependencies, in the order in which they are loaded; modules that are built into the kernel are missing.
 MODULES = "loop quota_tree quota_v2 crc32c_generic libcrc32c xfs".split()
 TIMEOUT_SEC = 1100
 MEMORY = "2048M"
-SKIPPED = 77  # as ctest is told
+SKIPPED = 77  # as ctest expects
 
 INIT = """#!/bin/bash
 export PATH=/usr/sbin:/usr/bin
@@ -152,7 +152,7 @@ def archive(root, image):
 
 
 def run(image, initrd):
-    """What the guest's console shows, line by line as it comes."""
+    """The output of the guest's console, line by line as it arrives."""
     argv = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", MEMORY,
             "-kernel", str(image), "-initrd", str(initrd), "-append", "console=ttyS0 quiet panic=-1 rdinit=/init",
             "-no-reboot", "-nographic", "-monitor", "none", "-serial", "stdio", "-nic", "none"]

@@ -208,7 +208,7 @@ TEST_F(Calls, EnumerateWhatThePluginFinds) {
   for (int i = 0; i < 3; ++i) {
     const ipc::Found found = **ipc::take_found(rest);
     EXPECT_EQ(found.handle, "handle-" + std::to_string(i));
-    EXPECT_EQ(found.flags, i == 1 ? ISOGATE_SANDBOX_RUNS : 0u) << "what is not known is not passed on";
+    EXPECT_EQ(found.flags, i == 1 ? ISOGATE_SANDBOX_RUNS : 0u) << "unknown flags are not passed on";
   }
   EXPECT_TRUE(rest.empty());
 }
@@ -276,7 +276,8 @@ TEST_F(OlderPlugin, ServesWithWhatItKnows) {
   auto pipe = make_pipe();
   ipc::OrphansCall list;
   list.out = std::move(pipe->write);
-  EXPECT_EQ(host_->call(std::move(list)).status, ISOGATE_OK) << "what it cannot list it does not leave";
+  EXPECT_EQ(host_->call(std::move(list)).status, ISOGATE_OK)
+      << "a plugin that cannot list sandboxes leaves none";
 }
 
 class NewerPlugin : public Calls {

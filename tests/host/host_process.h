@@ -1,4 +1,4 @@
-// A backend host as the supervisor starts it, with the test in the places of supervisor and front.
+// A backend host as the supervisor starts it; the test plays supervisor and front.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,22 +21,22 @@ inline const std::string kOtherBox = "isg-" + std::string(26, 'b');
 class HostProcess {
  public:
   explicit HostProcess(BackendConfig backend, Config config = {});
-  ~HostProcess();  // kills what is left
+  ~HostProcess();  // kills it if it still runs
   HostProcess(const HostProcess&) = delete;
   HostProcess& operator=(const HostProcess&) = delete;
 
   // The `setting` of a first message "failed"; "nothing" where there is none.
   std::string mistaken_setting();
-  // What the supervisor hears first: "ready", or the message of "failed".
+  // What the supervisor receives first: "ready", or the message of "failed".
   std::string first_message();
   // first_message(), which must be "ready", and Hello.
   void expect_ready();
   [[nodiscard]] const ipc::Hello& hello() const { return hello_; }
 
-  // Sends a call; its id is returned, and given to it.
+  // Sends a call with a new id, and returns the id.
   uint64_t send(ipc::Call call);
   void send_bytes(std::string_view bytes);
-  // The reply to that call, whichever replies arrive meanwhile. Nothing when the channel ended.
+  // The reply to that call, whatever other replies arrive meanwhile. nullopt when the channel ended.
   std::optional<ipc::Reply> reply_to(uint64_t id);
   ipc::Reply call(ipc::Call call);
 

@@ -1,4 +1,4 @@
-// The front is taken over: what it can say to a backend host, and what comes of it.
+// An attacker controls the front: what it can send to a backend host, and the result.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -182,7 +182,7 @@ TEST_F(HostileFront, GetsNothingForDescriptorsOfTheWrongKind) {
   expect(std::move(strange), ISOGATE_INVALID_ARGUMENT, "not of the form");
 }
 
-// Without a way to say that the body is complete, one that is cut off would pass for the whole.
+// Without a way to report that the body is complete, a truncated one would count as complete.
 TEST_F(HostileFront, GetsNoWriteThatCannotSayItsBodyIsComplete) {
   auto pipe = make_pipe();
   pipe->write.reset();

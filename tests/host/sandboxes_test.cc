@@ -130,7 +130,7 @@ TEST_F(Boxes, TakeNothingButACloseOnceOneWasCancelledOrFailed) {
   EXPECT_EQ(failed.status, ISOGATE_IO);
   EXPECT_EQ(failed.message, "not yet");
   expect_closed_to_calls();
-  ipc::OpenCall attach;  // who lost track of it can still close it
+  ipc::OpenCall attach;  // a front that has no record of it can still close it
   attach.sandbox_id = kBox;
   attach.agent_id = "sticky";
   attach.flags = ISOGATE_OPEN_ATTACH_ONLY;
@@ -140,7 +140,7 @@ TEST_F(Boxes, TakeNothingButACloseOnceOneWasCancelledOrFailed) {
   EXPECT_EQ(host_->trace(), "close sticky 2\n");
 }
 
-TEST_F(Boxes, ThatThePluginLostAreOpenedAnew) {
+TEST_F(Boxes, ThatThePluginLostAreOpenedAgain) {
   ASSERT_EQ(host_->open().status, ISOGATE_OK);
   EXPECT_EQ(host_->file(ipc::FileVerb::kStat, "gone").status, ISOGATE_NO_SANDBOX);
   EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);

@@ -10,7 +10,7 @@
 namespace isogate {
 namespace {
 
-// A front of its own, and workers whose calls last as long as the test wants.
+// Its own front, and workers whose calls last as long as the test wants.
 class WorkersTest : public testing::Test {
  protected:
   WorkersTest() {
@@ -72,7 +72,7 @@ TEST_F(WorkersTest, AsManyRunAsCallsCome) {
   EXPECT_TRUE(wait_until([this] { return served_ == 30; }));
 }
 
-// The surplus of one busy time is let go once, never the workers that are to stay.
+// The surplus workers of a busy time end once, never those that must stay.
 TEST_F(WorkersTest, SomebodyStaysAfterABusyTime) {
   hold();
   send(30);
@@ -86,11 +86,11 @@ TEST_F(WorkersTest, SomebodyStaysAfterABusyTime) {
     for (int i = 0; i < 40; ++i) {
       send(1);
       ++sent;
-      ASSERT_TRUE(wait_until([&] { return served_ == sent; })) << "nobody is left to take a call";
+      ASSERT_TRUE(wait_until([&] { return served_ == sent; })) << "no worker is left to take a call";
     }
     EXPECT_GE(workers_->count(), Workers::kSpare);
   }
-  EXPECT_LE(workers_->count(), Workers::kSpare + 2) << "the surplus stays";
+  EXPECT_LE(workers_->count(), Workers::kSpare + 2) << "surplus workers stay";
 }
 
 }  // namespace

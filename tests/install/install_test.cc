@@ -1,4 +1,4 @@
-// What `cmake --install` makes of a build directory.
+// What `cmake --install` installs from a build directory.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

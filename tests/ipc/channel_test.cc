@@ -196,8 +196,8 @@ TEST_F(Channel, ServesManyThreadsOnOneSocket) {
   EXPECT_EQ(got, kEach * kThreads);
 }
 
-// A peer that is out of descriptors keeps the channel: this record came without all of them, the next is
-// whole.
+// A peer that runs out of descriptors keeps the channel: this record came without some of them, the next one
+// is complete.
 TEST_F(Channel, DescriptorsThatFindNoRoomAreToldAsLost) {
   const Fd event_fd = event();
   rlimit before{};

@@ -117,7 +117,7 @@ TEST(Codec, RefusesDescriptorsThatTheRecordDoesNotSayAndTheReverse) {
   Encoded with = encode(Call(ProbeCall{sample_header()}));
   EXPECT_FALSE(decode_call(with.bytes, {}).ok());
   std::string second = probe.bytes;
-  second[2] = 2;  // the slot of a body, which a probe has not
+  second[2] = 2;  // the slot of a body, which a probe does not have
   std::vector<Fd> body;
   body.push_back(event());
   EXPECT_FALSE(decode_call(second, std::move(body)).ok());
@@ -126,7 +126,7 @@ TEST(Codec, RefusesDescriptorsThatTheRecordDoesNotSayAndTheReverse) {
 TEST(Codec, RefusesACountThatNoBytesStandBehind) {
   ExecCall exec;
   Encoded encoded = encode(Call(std::move(exec)));
-  // The count of arguments stands before the count of variables and four limits.
+  // The count of arguments precedes the count of variables and four limits.
   size_t place = encoded.bytes.size() - 4 * 8 - 4 - 4;
   for (uint32_t count : {1u, 1000u, uint32_t{kMaxItems}, uint32_t{kMaxItems} + 1, UINT32_MAX}) {
     std::string bytes = encoded.bytes;

@@ -1,4 +1,4 @@
-// One of each message with every field set to something else, and a way to compare two.
+// One of each message with a different value in every field, and a way to compare two.
 #pragma once
 
 #include <dirent.h>
@@ -100,7 +100,7 @@ inline std::vector<Reply> sample_replies() {
   return replies;
 }
 
-// Duplicates, as the kernel would bring them.
+// Duplicates, as the kernel would deliver them.
 inline std::vector<Fd> duplicates(const std::vector<int>& fds) {
   std::vector<Fd> copies;
   for (int fd : fds) copies.emplace_back(::dup(fd));

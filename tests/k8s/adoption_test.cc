@@ -1,4 +1,4 @@
-// What a sandbox is taken up by again, what it is not, and what is said of it.
+// When a pod is re-attached, when it is not, and what is reported then.
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -42,7 +42,7 @@ TEST_F(K8sAdoption, APodMadeByThisOpenIsFreshAndOneThatWasThereIsNot) {
   EXPECT_EQ(gateway.run(third, "cat kept"), "mine\n");
 }
 
-// A sandbox whose pod has died, and whose next one starts late: calls were cancelled while they waited for
+// A sandbox whose pod has died, and whose next pod starts late: calls were cancelled while they waited for
 // it.
 class K8sLateStart : public K8sAdoption {
  protected:
@@ -57,7 +57,7 @@ class K8sLateStart : public K8sAdoption {
   void try_until(FakeGateway& gateway, FakeGateway::Box& box, const std::function<bool()>& holds) {
     for (int tries = 0; tries < 60 && !holds(); ++tries) try_once(gateway, box);
   }
-  // Cancelled a moment after there is a pod to wait for.
+  // Cancelled a moment after the pod exists.
   void try_once(FakeGateway& gateway, FakeGateway::Box& box) {
     std::atomic<bool> ended{false};
     std::thread canceller([this, &ended] {
@@ -83,7 +83,7 @@ TEST_F(K8sLateStart, IsThatOfALaterCall) {
   api_.put_off_pods(false);
   EXPECT_EQ(gateway.run(box, "cat kept"), "mine\n");
   EXPECT_EQ(uid(), begun);
-  EXPECT_TRUE(record().contains("evidence")) << "it serves, and was not measured";
+  EXPECT_TRUE(record().contains("evidence")) << "it serves unmeasured";
 }
 
 TEST_F(K8sLateStart, IsGivenUpAfterItsTime) {
@@ -158,7 +158,7 @@ TEST_F(K8sAdoption, AnUnmeasuredPodThatATenantUsedIsNotMeasured) {
 struct Change {
   const char* what;
   std::function<void(FakeApi&, const std::string& pod)> make;
-  bool is_anothers = false;  // then: it is left alone
+  bool is_anothers = false;  // then: it is kept
 };
 const Change kChanges[] = {
     {"its image was patched",
@@ -411,7 +411,7 @@ TEST_F(K8sAdoption, AnotherGatewayAtWorkIsWaitedForAsLongAsWasWrittenAndNamed) {
   auto box = gateway.ready();
   gateway.run(box, "true");
   gateway.close(box, ISOGATE_CLOSE_DETACH);
-  // By a clock that is ahead, or behind: neither says anything.
+  // By a clock that is ahead, or behind: neither matters.
   for (const char* time : {"2020-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"}) {
     api_.edit("leases", FakeGateway::id_of("a"), [&](Json& lease) {
       lease["spec"] = {{"holderIdentity", "somebody"}, {"leaseDurationSeconds", 180}, {"renewTime", time}};

@@ -1,5 +1,4 @@
-// Pods that somebody changes behind the gateway's back, on a real cluster, and what of the node a tenant
-// gets to.
+// Pods that somebody else changes, on a real cluster, and which parts of the node a tenant can reach.
 #include <csignal>
 
 #include "tests/k8s/on_cluster.h"
@@ -15,7 +14,7 @@ using test::GatewayOptions;
 
 class K8sChangedPod : public OnCluster {
  protected:
-  // Killed, and another one on its state, which goes with the first.
+  // Kills the gateway and starts another one on its state directory.
   static std::unique_ptr<Gateway> again(const std::unique_ptr<Gateway>& first, GatewayOptions options) {
     first->signal(SIGKILL);
     EXPECT_EQ(first->wait(20), 128 + SIGKILL);
@@ -91,7 +90,7 @@ TEST_F(K8sChangedPod, ALeaseThatNamesAnotherAgentsPodIsNotBelieved) {
   EXPECT_FALSE(there.at("metadata").contains("deletionTimestamp"));
 }
 
-// By really trying: no file that the kubelet or the runtime mounts from the node can be written.
+// Each is tried: no file that the kubelet or the runtime mounts from the node can be written.
 TEST_F(K8sChangedPod, NoFileOfTheNodeCanBeFilled) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
@@ -101,7 +100,7 @@ TEST_F(K8sChangedPod, NoFileOfTheNodeCanBeFilled) {
                    " || echo refused; cat " + log + " 2>/dev/null || echo refused; grep -c " + log +
                    " /proc/self/mountinfo"),
             "refused\nrefused\n1\n")
-      << "it is there, and nobody gets to it";
+      << "it exists, and nobody can reach it";
   EXPECT_EQ(
       me.out("while read -r _ _ _ _ at _; do [ -f \"$at\" ] && : 2>/dev/null >> \"$at\" && echo \"$at\"; "
              "done < /proc/self/mountinfo; true"),

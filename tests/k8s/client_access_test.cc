@@ -1,4 +1,4 @@
-// Kubeconfigs and what comes of them.
+// Kubeconfigs and the resulting access.
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>
@@ -209,7 +209,7 @@ TEST_F(Kubeconfig, ImpersonationIsHeaders) {
   EXPECT_NE(refused(config_of("server: 'https://a'", "as: \"a\\r\\nX: y\"")), "");
 }
 
-TEST_F(Kubeconfig, AProxyIsHttpAlone) {
+TEST_F(Kubeconfig, AProxyIsOnlyHttp) {
   const ClusterAccess access =
       load(config_of("server: 'https://a', proxy-url: 'http://me:p%40ss@proxy:3128'", ""));
   EXPECT_EQ(access.proxy->host, "proxy");

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 const Resource kPod{"v1", "box", "pods", "one"};
 const Resource kPods{"v1", "box", "pods"};
 
-// The answers in turn, the last one for ever; "" hangs up.
+// The responses in turn, the last one forever; "" closes the connection.
 FakeCluster::Handler in_turn(std::vector<std::string> answers) {
   return [answers = std::move(answers), next = std::make_shared<std::atomic<size_t>>(0)](Peer& peer,
                                                                                          const Heard&) {
@@ -206,7 +206,7 @@ TEST(K8sApi, A503IsTriedAgainOnlyWhereItMayBeDoneTwice) {
 }
 
 TEST(K8sApi, ADeadKeptConnectionIsNoticedForReadsAlone) {
-  // Takes the second request of each connection, and hangs up.
+  // Reads the second request of each connection, and closes it.
   const auto handler = [](Peer& peer, const Heard&) {
     static thread_local int count = 0;
     static thread_local int socket = -1;
@@ -387,7 +387,7 @@ TEST_F(K8sTls, ASlowHandshakeHangsNobody) {
 
 TEST_F(K8sTls, AProxyIsAskedForTheWay) {
   FakeCluster cluster(in_turn({kFine}), authority);
-  // Joins both sockets until one ends.
+  // Copies bytes between both sockets until one ends.
   FakeCluster proxy([&](Peer& peer, const Heard& heard) {
     if (heard.method != "CONNECT" || heard.target != "127.0.0.1:" + std::to_string(cluster.port()))
       return false;

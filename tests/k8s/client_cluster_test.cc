@@ -25,8 +25,7 @@ class RealCluster : public testing::Test {
   void SetUp() override {
     const char* file = std::getenv("ISOGATE_TEST_KUBERNETES");
     if (file == nullptr || *file == '\0')
-      GTEST_SKIP()
-          << "ISOGATE_TEST_KUBERNETES is not set: tests/engines/kubernetes.sh up prints what it has to be";
+      GTEST_SKIP() << "ISOGATE_TEST_KUBERNETES is not set: tests/engines/kubernetes.sh up prints its value";
     AccessConfig config;
     config.kubeconfig = file;
     config.name_space = "default";
@@ -156,7 +155,7 @@ TEST_F(RealCluster, BytesAreTheSameBothWays) {
   writer.join();
   std::printf("both ways: %.0f MiB/s\n",
               static_cast<double>(kSize >> 20) / std::chrono::duration<double>(Clock::now() - begin).count());
-  // Idle for several pings: it is still there.
+  // Idle for several pings: it is still open.
   std::this_thread::sleep_for(milliseconds(500));
   EXPECT_FALSE(channel->ended());
   write_all(*channel, "more");
@@ -165,7 +164,8 @@ TEST_F(RealCluster, BytesAreTheSameBothWays) {
 
 TEST_F(RealCluster, MuchOutputComesWhole) {
   start();
-  // A busy kubelet drops what an exec writes right before it ends (kubectl loses it, too): it ends later.
+  // A busy kubelet drops what an exec writes right before its end (kubectl loses it, too): so this one ends
+  // later.
   const auto channel =
       ExecChannel::open(*api_, exec({"sh", "-c", "head -c 268435456 /dev/zero; read -r go"}), usual());
   const auto begin = Clock::now();
@@ -194,7 +194,7 @@ TEST_F(RealCluster, ADeletedPodIsToldByWatchAndExec) {
   const Watch watch(*api_, {"v1", "default", "pods"}, {.labels = "test=" + name_}, events);
   EXPECT_TRUE(wait(synced));
   start();
-  // A channel can be open before the kubelet has the exec: only a byte shows that the program runs.
+  // A channel may be open before the kubelet has started the exec: only a byte shows that the program runs.
   const auto channel = ExecChannel::open(*api_, exec({"sh", "-c", "echo runs; exec sleep 600"}), usual());
   ASSERT_EQ(read_all(*channel, 5), "runs\n");
   api_->remove(pod(), {{"gracePeriodSeconds", 0}}, usual());
@@ -202,7 +202,7 @@ TEST_F(RealCluster, ADeletedPodIsToldByWatchAndExec) {
   EXPECT_NE(end_of(*channel).why, "it has not ended");
 }
 
-// Others that use the cluster would see it, too: only where slow tests are asked for.
+// It affects everything that uses the cluster: only with slow tests.
 TEST_F(RealCluster, TheApiServersDeathIsToldAndOutlived) {
   const char* slow = std::getenv("ISOGATE_SLOW_TESTS");
   if (slow == nullptr || *slow == '\0') GTEST_SKIP() << "kills the API server: ISOGATE_SLOW_TESTS is not set";

@@ -422,7 +422,7 @@ TEST(K8sExec, BytesAreTheSameBothWaysOverTls) {
   EXPECT_TRUE(end_of(*open.channel).has_status);
 }
 
-// Tells the rate of bytes that only come, or only go.
+// Prints the rate of bytes in only one direction.
 TEST(K8sExec, BytesComeAndGoFast) {
   constexpr size_t kSize = size_t{512} << 20;
   std::atomic<size_t> got{0};

@@ -38,7 +38,7 @@ std::string event(const std::string& type, const std::string& object) {
 const std::string kStream = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 const std::string kEnd = "0\r\n\r\n";
 
-// What a Watch tells, as one word each.
+// What a Watch reports, one word for each change.
 class Told {
  public:
   WatchEvents events() {
@@ -82,7 +82,7 @@ using Words = std::vector<std::string>;
 
 const WatchOptions kQuick{.stream_time = seconds(30), .first_pause = milliseconds(10)};
 
-// Lists and watches in turn; a watch that is told nothing stays silent.
+// Lists and watches in turn; a watch without a script stays silent.
 struct Script {
   std::vector<std::string> lists, watches;
   std::atomic<size_t> listed{0}, watched{0};
@@ -130,7 +130,7 @@ TEST(K8sWatch, ListsAgainWhenItsVersionIsTooOld) {
     Script script{{list(5, {pod("a", 1), pod("b", 2), pod("c", 3)}),
                    list(20, {pod("a", 1), pod("b", 9), pod("c", 9, "new")})},
                   {answer.starts_with("HTTP/1.1 200") ? answer : answer + kEnd}};
-    // The plain answer has no chunks: its connection ends with it.
+    // A plain response is not chunked: it ends with its connection.
     if (!answer.starts_with("HTTP/1.1 200")) script.watches[0] = answer;
     FakeCluster cluster(script.handler());
     Api api(cluster.access());
@@ -186,7 +186,7 @@ TEST(K8sWatch, ASilentConnectionIsGivenUp) {
   EXPECT_EQ(told.wait(3), (Words{"synced", "lost", "restored"}));
 }
 
-TEST(K8sWatch, NonsenseIsListedAnew) {
+TEST(K8sWatch, NonsenseIsListedAgain) {
   for (const std::string& nonsense :
        {std::string("5\r\nxyz\n\n\r\n"), event("ADDED", "3"), event("ADDED", "{}"),
         event("ADDED", pod("b", 2)) + "zz", event("ADDED", R"({"metadata":{"name":"b"}})"),

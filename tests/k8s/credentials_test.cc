@@ -11,7 +11,7 @@ using test::Gateway;
 
 class K8sCredentials : public OnCluster {
  protected:
-  // Of the product's account, valid as long as that Secret exists.
+  // A token of the product's account, valid as long as its Secret exists.
   [[nodiscard]] std::string token_bound_to(const Json& secret) const {
     const Json bound = {
         {"apiVersion", "v1"}, {"kind", "Secret"}, {"name", name_of(secret)}, {"uid", uid_of(secret)}};
@@ -60,7 +60,7 @@ TEST_F(K8sCredentials, ATokenFileThatWasRotatedIsReadWhenTheOldTokenIsRefused) {
   me.run("echo here > /tmp/mark");
   files.file("token", token_bound_to(second));
   revoke(first);
-  ASSERT_TRUE(eventually(30, [&] { return !is_valid(old_token); })) << "the cluster takes it still";
+  ASSERT_TRUE(eventually(30, [&] { return !is_valid(old_token); })) << "the cluster still accepts it";
   EXPECT_EQ(me.out("cat /tmp/mark"), "here\n");
   EXPECT_EQ(Caller(gateway, "b").out("echo works"), "works\n");
   revoke(second);

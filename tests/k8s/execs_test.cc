@@ -1,4 +1,4 @@
-// What programs leave behind, and many of them at a time, in one pod.
+// What programs leave behind, and many concurrent ones, in one pod.
 #include <algorithm>
 #include <thread>
 

@@ -425,7 +425,7 @@ void FakeApi::forget(const Key& key) {
   const std::string uid = objects_.at(key).at("metadata").at("uid");
   objects_.erase(key);
   if (const auto found = runners_.find(key.name); key.plural == "pods" && found != runners_.end()) {
-    found->second->end();  // a stream may still know it
+    found->second->end();  // a stream may still use it
     runners_.erase(found);
   }
   if (!collects_) return;
@@ -472,7 +472,7 @@ void FakeApi::start(Json& pod, const std::string& image) {
   };
 }
 
-// The API server's WebSocket, with the runner's `attach` or `stdio` behind it.
+// The API server's WebSocket, connected to the runner's `attach` or `stdio`.
 void FakeApi::exec(Peer& peer, const Heard& heard, const Target& target) {
   std::shared_ptr<Runner> runner;
   {

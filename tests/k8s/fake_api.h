@@ -1,6 +1,6 @@
-// An API server in the test's own process that keeps what it is given: objects with uids and versions, owners
-// whose property goes with them, and pods whose runner is a real isogate-runner of this build. What a test
-// says goes wrong does. Any thread.
+// An API server in the test's own process: it keeps objects with uids and versions, removes them with their
+// owners, and runs pods whose runner is a real isogate-runner of this build. It fails where a test says so.
+// Any thread.
 #pragma once
 
 #include <condition_variable>
@@ -21,10 +21,10 @@ namespace isogate::k8s {
 class FakeApi {
  public:
   enum class Fault {
-    kError,       // 500, and nothing was done
-    kReset,       // the connection ends, and nothing was done
-    kLostAnswer,  // the connection ends after it was done
-    kHang,        // nothing is answered, and nothing was done; hanging() becomes readable
+    kError,       // 500, and not executed
+    kReset,       // the connection ends, and not executed
+    kLostAnswer,  // the connection ends after it was executed
+    kHang,        // no response, and not executed; hanging() becomes readable
   };
 
   FakeApi();
@@ -33,36 +33,36 @@ class FakeApi {
   ~FakeApi();
 
   [[nodiscard]] std::string kubeconfig() const;
-  // Of one kind, as pods or leases.
+  // Objects of one kind, such as pods or leases.
   [[nodiscard]] std::vector<Json> all(const std::string& plural) const;
-  [[nodiscard]] Json one(const std::string& plural) const;  // the only one; null: there is not one
+  [[nodiscard]] Json one(const std::string& plural) const;  // the only one; null: not exactly one
   void edit(const std::string& plural, const std::string& name, const std::function<void(Json&)>& change);
   void put(const std::string& plural, Json object);
-  void drop(const std::string& plural, const std::string& name);  // with what belongs to it
-  // Its container ends and another one of `image` begins under the same UID, as where its image was patched.
+  void drop(const std::string& plural, const std::string& name);  // with what it owns
+  // Its container ends and another one of `image` starts under the same UID, as after a patch of its image.
   void restart_container(const std::string& pod, const std::string& image);
   [[nodiscard]] bool runs(const std::string& pod) const;   // its runner
   void freeze(const std::string& pod, bool frozen) const;  // its runner, if there is one
-  // The streams of execs that are open break.
+  // All open streams of execs break.
   void cut_streams();
 
   // Requests are counted; watches, and what gateways do in the background with their own Leases, are not.
   void count_from_now();
   [[nodiscard]] size_t counted() const;
-  [[nodiscard]] std::string request(size_t number) const;  // "GET leases", of what was counted; from 1
-  void fail(size_t number, Fault fault);                   // that one alone
-  // Each request that this says so of fails; empty: none.
+  [[nodiscard]] std::string request(size_t number) const;  // "GET leases", of the counted requests; from 1
+  void fail(size_t number, Fault fault);                   // only that one
+  // Each request for which this returns true fails; empty: none.
   void fail_if(std::function<bool(const Heard&)> which, Fault fault);
-  // Each request that this says so of has that answer; empty: none.
+  // Each request for which this returns true gets that response; empty: none.
   void answer_if(std::function<bool(const Heard&)> which, std::string answer);
   void signal_hanging_in(std::chrono::milliseconds time);
   void await_signal();
   [[nodiscard]] int hanging() const { return hanging_.get(); }
-  // A pod that is removed runs on, and stays, as on a node that is lost.
+  // A removed pod keeps running, and stays listed, as on a lost node.
   void keep_pods(bool kept);
-  // New pods are put off, as where no node has room; with false those that were begin to run.
+  // New pods are not scheduled, as without room on any node; with false they are.
   void put_off_pods(bool put_off);
-  // What belongs to nobody any more stays.
+  // Objects without an owner stay.
   void collect_garbage(bool collects);
 
  private:

@@ -1,4 +1,4 @@
-// An API server that does what a test tells it to, for what no real one does. Plain or TLS.
+// An API server that a test scripts, for what no real one does. Plain or TLS.
 #pragma once
 
 #include <atomic>
@@ -20,14 +20,14 @@ struct ssl_ctx_st;
 
 namespace isogate::k8s {
 
-// One connection, as its server has it; blocking, at most 20 s each.
+// One connection, on the server's side; each call blocks for at most 20 s.
 class Peer {
  public:
   Peer(int socket, ssl_st* ssl) : socket_(socket), ssl_(ssl) {}
-  // Of a request, up to and with its empty line; empty at the connection's end.
+  // The head of a request, including its empty line; empty at the connection's end.
   std::string read_head();
   std::string read(size_t size);  // fewer at the end
-  std::string read_some();        // what there is, waiting for the first byte
+  std::string read_some();        // the available bytes, waiting for the first one
   void write(std::string_view bytes);
   void hang_up();
   [[nodiscard]] int socket() const { return socket_; }
@@ -59,10 +59,10 @@ class FakeCluster {
   [[nodiscard]] ClusterAccess access() const;  // without credentials of any kind
   [[nodiscard]] std::vector<Heard> heard() const;
   [[nodiscard]] size_t connections() const;
-  void stop_shaking_hands() { mute_ = true; }  // connections are taken, and nothing is said
+  void stop_shaking_hands() { mute_ = true; }  // connections are accepted, and nothing is sent
 
   static std::string json(const std::string& body, int status = 200, const std::string& headers = {});
-  // `name`: of the object that it speaks of.
+  // `name`: of the object in it.
   static std::string status(int code, const std::string& reason, const std::string& headers = {},
                             const std::string& name = "one");
 

@@ -1,5 +1,5 @@
-// Each step at the API server that fails, in each way, times each call that follows: an error, or what was
-// promised. And what is purged successfully is gone.
+// Each step at the API server fails, in each way, followed by each call: the result is an error, or what was
+// promised. And what was purged successfully is gone.
 #include <csignal>
 
 #include "plugins/k8s/pod/profile.h"
@@ -23,7 +23,7 @@ constexpr const char* kKinds[] = {"pods", "leases", "persistentvolumeclaims", "n
 class K8sFaultTable : public OnFake {
  protected:
   using Box = FakeGateway::Box;
-  // What is done before, without a fault; what is done with one; whether a close is.
+  // What runs before, without a fault; what runs with one; whether that is a close.
   struct Step {
     const char* name;
     std::function<Box(const std::string& agent)> before;
@@ -54,7 +54,7 @@ std::vector<Json> K8sFaultTable::of(const std::string& plural, const std::string
   return found;
 }
 
-// What runs is the one pod on record, measured, the Lease's, and behind its policy.
+// Only the recorded pod runs: measured, owned by the Lease, and selected by its policy.
 void K8sFaultTable::expect_promised(Box& box, const std::string& agent) {
   const isogate_status status = status_of([&] {
     gateway_.evidence(box);
@@ -94,7 +94,7 @@ void K8sFaultTable::run_case(const Step& step, size_t number, Fault fault) {
     EXPECT_EQ(status_of([&] { gateway_.evidence(box); }), ISOGATE_NO_SANDBOX);
   }
   if (!step.closes && box.sandbox) expect_promised(box, agent);
-  // The next open: what was there, or its loss; never something else.
+  // The next open returns the same sandbox, or its loss; never another one.
   if (box.sandbox && !step.closes) status_of([&] { gateway_.close(box, ISOGATE_CLOSE_DETACH); });
   if (step.closes && status != ISOGATE_OK) {
     EXPECT_EQ(status_of([&] { gateway_.close(box, ISOGATE_CLOSE_STOP); }), ISOGATE_OK);
@@ -105,7 +105,7 @@ void K8sFaultTable::run_case(const Step& step, size_t number, Fault fault) {
     expect_promised(next, agent);
     EXPECT_EQ(status_of([&] { gateway_.close(next, ISOGATE_CLOSE_PURGE); }), ISOGATE_OK);
   } else {
-    ADD_FAILURE() << "it cannot be opened any more: " << gateway_.log().substr(gateway_.log().size() / 2);
+    ADD_FAILURE() << "it can no longer be opened: " << gateway_.log().substr(gateway_.log().size() / 2);
   }
   expect_gone(agent);
 }
@@ -191,7 +191,7 @@ TEST_F(K8sFaultTable, PurgingOne) {
              [this](Box& box, const std::string&) { gateway_.close(box, ISOGATE_CLOSE_PURGE); }, true});
 }
 
-// What is said to be gone is, whatever the first try met.
+// A successful purge leaves nothing, whatever failed the first time.
 TEST_F(K8sFaultTable, APurgeThatFailedIsRetriedUntilNothingIsLeft) {
   api_.collect_garbage(false);
   for (size_t number = 1; number < 14; ++number)

@@ -1,4 +1,4 @@
-// Parts of a cluster, and gateways, that go: on a cluster of the tests' own, which has nobody else.
+// Parts of a cluster, and gateways, that end: on a separate cluster, which nothing else uses.
 #include <sys/wait.h>
 
 #include <csignal>
@@ -29,8 +29,8 @@ class K8sFaults : public OnCluster {
     if (disturbed_ && !HasFailure()) wait_until_whole();
     OnCluster::TearDown();
   }
-  // What else is in the cluster looks for its API server only now and then, and knows nothing new until it
-  // has found it: no pod with a claim is scheduled.
+  // The other parts of the cluster look for the API server only from time to time, and know nothing new until
+  // they have found it: no pod with a claim is scheduled.
   void wait_until_whole() const {
     const Gateway gateway(options());
     EXPECT_TRUE(eventually(120, [&] { return Caller(gateway, "new").exec("true").status == 200; }));
@@ -43,7 +43,7 @@ class K8sFaults : public OnCluster {
     const auto pid = static_cast<pid_t>(std::stol(text));
     ASSERT_EQ(::kill(pid, number), 0);
     if (number != SIGKILL) return;
-    // Its port is free when the last of its threads is gone.
+    // Its port is free when its last thread has ended.
     const std::string threads = "/proc/" + std::to_string(pid) + "/task";
     ASSERT_TRUE(eventually(60, [&] { return !test::alive(pid) && entries_of(threads) <= 1; }));
   }
@@ -59,7 +59,7 @@ class K8sFaults : public OnCluster {
     EXPECT_EQ(stream->next()->at("event"), "stdout");
     return stream;
   }
-  // An end that is known is the program's own, with all that it said.
+  // A known end is the program's own, with all its output.
   static void expect_unknown_or_whole(ExecStream& stream, const std::string& said) {
     const auto events = stream.rest();
     const Json& end = events.back();
@@ -101,7 +101,7 @@ TEST_F(K8sFaults, AKilledApiServerThatComesBackCostsNoCall) {
   std::string expected;
   for (int from = 1; from <= 40; ++from)
     for (int i = from; i <= 9000; ++i) expected += std::to_string(i) + "\n";
-  EXPECT_TRUE(test::data_of(events, "stdout") == expected) << "not every byte once";
+  EXPECT_TRUE(test::data_of(events, "stdout") == expected) << "bytes were lost or repeated";
 }
 
 TEST_F(K8sFaults, AnApiServerThatStaysAwayCostsTheCallsInFlightAndNoSandbox) {
@@ -123,7 +123,7 @@ TEST_F(K8sFaults, AnApiServerThatStaysAwayCostsTheCallsInFlightAndNoSandbox) {
   start_again();
   EXPECT_TRUE(eventually(90, [&] { return me.exec("true").status == 200; })) << me.exec("true").text;
   EXPECT_EQ(me.out("cat kept; ls /tmp"), "mine\n")
-      << "nobody saw its command end: a fresh pod, the same files";
+      << "the end of its command was not seen: a new pod, the same files";
   EXPECT_EQ(me.out("pgrep sleep || echo none"), "none\n");
 }
 
@@ -192,7 +192,7 @@ TEST_F(K8sFaults, AGatewayKilledInTheMiddleOfAnExecLeavesNothingRunning) {
   ASSERT_TRUE(test::there_within(10, mark, 2));
   std::vector<pid_t> processes = test::descendants_of(first->pid());
   processes.push_back(first->pid());
-  for (const pid_t pid : processes) ::kill(pid, SIGSTOP);  // none sees another's end
+  for (const pid_t pid : processes) ::kill(pid, SIGSTOP);  // none notices another's end
   for (const pid_t pid : processes) ::kill(pid, SIGKILL);
   EXPECT_EQ(first->wait(20), 128 + SIGKILL);
   try {
@@ -205,12 +205,12 @@ TEST_F(K8sFaults, AGatewayKilledInTheMiddleOfAnExecLeavesNothingRunning) {
   again.state_dir = first->state_dir();
   Gateway second(again);
   EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
-  EXPECT_EQ(uid_of(pod()), uid) << "it was not taken up";
+  EXPECT_EQ(uid_of(pod()), uid) << "it was not re-attached";
   EXPECT_TRUE(test::gone_within(60, mark));
-  EXPECT_EQ(Caller(second, "a").out("ls"), "") << "the command ran on";
+  EXPECT_EQ(Caller(second, "a").out("ls"), "") << "the command kept running";
 }
 
-// By the kernel's own word.
+// By the kernel's own records.
 TEST_F(K8sFaults, WhereOnlyRemoteWillDoADeadApiServerRunsNothingHere) {
   test::GatewayOptions remote = options();
   remote.yaml += "  - {name: local}\nrequire_remote: true\nprobe_interval_sec: 1\n";
@@ -222,7 +222,7 @@ TEST_F(K8sFaults, WhereOnlyRemoteWillDoADeadApiServerRunsNothingHere) {
   std::set<pid_t> ours(start.begin(), start.end());
   ours.insert(gateway.pid());
   test::Accounting accounting;
-  const pid_t child = ::fork();  // that the records show what ends
+  const pid_t child = ::fork();  // the control: the records show its end
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);
   for (int i = 0; i < 20; ++i)
@@ -231,7 +231,7 @@ TEST_F(K8sFaults, WhereOnlyRemoteWillDoADeadApiServerRunsNothingHere) {
       EXPECT_NE(answer.status, 200) << answer.text;
       EXPECT_NE(Caller(gateway, agent).write("file", "x").status, 200);
     }
-  EXPECT_EQ(test::descendants_of(gateway.pid()), start) << "a process came or went";
+  EXPECT_EQ(test::descendants_of(gateway.pid()), start) << "a process started or ended";
   std::set<pid_t> seen;
   for (const test::EndedProcess& each : accounting.stop()) {
     seen.insert(each.pid);

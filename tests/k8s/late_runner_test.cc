@@ -1,4 +1,4 @@
-// A runner that does not answer when its exec is to end.
+// A runner that does not answer when its exec must end.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -15,7 +15,7 @@ class K8sLateRunner : public OnFake {
   }
 };
 
-// Nobody knows what still runs there: it is not left until somebody calls again.
+// What still runs there is not known: the pod is not left until the next call.
 TEST_F(K8sLateRunner, CostsItsPodAtOnce) {
   FakeGateway gateway(api_, "/state", R"("liveness_interval_sec": 0)");
   auto box = gateway.ready();

@@ -1,4 +1,4 @@
-// Pods over time: made, killed, found again, removed.
+// The life of pods: created, killed, found again, removed.
 #include <csignal>
 #include <thread>
 
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 class K8sLifecycle : public OnCluster {};
 
-TEST_F(K8sLifecycle, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
+TEST_F(K8sLifecycle, APodDeletedInTheMiddleOfAnExecIsReportedAtOnceAndRecreated) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   ASSERT_EQ(me.run("echo mine > kept; echo gone > /tmp/mark").at("exit_code"), 0);
@@ -38,7 +38,7 @@ TEST_F(K8sLifecycle, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
   EXPECT_NE(uid_of(pod()), uid_of(first));
 }
 
-TEST_F(K8sLifecycle, AKilledGatewayTakesItsPodUpAgain) {
+TEST_F(K8sLifecycle, AKilledGatewayReattachesItsPod) {
   auto first = std::make_unique<Gateway>(options());
   ASSERT_EQ(Caller(*first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
   const std::string uid = uid_of(pod());
@@ -113,7 +113,7 @@ TEST_F(K8sLifecycle, WhatOnlyCarriesTheLabelsIsLeftAlone) {
   planted = api_->create(resource("pods"), planted, usual());
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a")));
   EXPECT_EQ(me.out("echo mine; ls /run/isogate/bin"), "mine\nclosed\nisogate-runner\n")
-      << "it was taken for the sandbox";
+      << "it was used as the sandbox";
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
   const Json there = api_->get(resource("pods", name_of(planted)), usual());
   EXPECT_EQ(uid_of(there), uid_of(planted));
@@ -147,7 +147,7 @@ TEST_F(K8sLifecycle, TwoGatewaysServeOneAgentInOnePod) {
   const std::string uid = uid_of(pod());
   EXPECT_EQ(Caller(one, "a").out("cat one two"), "one\ntwo\n");
   EXPECT_EQ(Caller(two, "a").out("cat one two"), "one\ntwo\n");
-  // The pod of both goes; who comes first makes the new one, the other one takes it up.
+  // The pod of both is removed; the first gateway creates a new one, the other re-attaches to it.
   remove("pods", name_of(pod()));
   EXPECT_TRUE(eventually(30, [&] { return Caller(one, "a").exec("true").status == 200; }));
   EXPECT_TRUE(eventually(30, [&] { return Caller(two, "a").exec("true").status == 200; }));
@@ -178,7 +178,7 @@ TEST_F(K8sLifecycle, ATenantThatKillsAllItMayCostsWhatItKilledAlone) {
   const std::string uid = uid_of(pod());
   const Answer answer = me.exec("kill -9 -1; sleep 5");
   EXPECT_NE(answer.status, 500) << answer.text;
-  EXPECT_EQ(me.exec("true").status, 200) << "its stream is dialled anew, and the runner is the first process";
+  EXPECT_EQ(me.exec("true").status, 200) << "its stream is reconnected, and the runner is the first process";
   EXPECT_EQ(me.out("cat /tmp/mark"), "here\n");
   EXPECT_EQ(uid_of(pod()), uid);
 }
@@ -207,7 +207,7 @@ TEST_F(K8sLifecycle, AnEvictedPodSaysSo) {
                     130);
   const auto events = stream.rest();
   EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
-  // In the status of a pod whose containers ended well a current kubelet says no more.
+  // A current kubelet writes nothing more into the status of a pod whose containers succeeded.
   EXPECT_TRUE(eventually(60, [&] {
     const std::string log = gateway.log();
     return log.find("Evicted") != std::string::npos || log.find("was stopped (evicted") != std::string::npos;

@@ -1,4 +1,4 @@
-// Runners that are there and say nothing: by links that do what a test says, and in pods of a real cluster.
+// Runners that run and do not answer: with scripted links, and in pods of a real cluster.
 #include "plugins/k8s/liveness.h"
 
 #include <csignal>
@@ -107,14 +107,14 @@ TEST_F(K8sLivenessOfLinks, ADeadLinkOfARunnerThatSpeaksIsClosedAndNoMore) {
 
 TEST_F(K8sLivenessOfLinks, WhatNobodyKnowsChangesNothing) {
   const auto link = watched(Found::kUnknown);
-  EXPECT_TRUE(eventually(10, [&] { return link->tried >= 2; })) << "it is not looked at again";
+  EXPECT_TRUE(eventually(10, [&] { return link->tried >= 2; })) << "it is not checked again";
   EXPECT_TRUE(link->alive());
   EXPECT_EQ(link->removed, 0);
 }
 
 TEST_F(K8sLivenessOfLinks, WhatAnswersAndRunsNothingIsRemoved) {
   const auto link = watched(Found::kSpeaks, true);
-  EXPECT_TRUE(eventually(10, [&] { return link->execs >= 2; })) << "it was only asked whether it is there";
+  EXPECT_TRUE(eventually(10, [&] { return link->execs >= 2; })) << "it was only pinged";
   EXPECT_EQ(link->removed, 0);
   link->works = false;
   EXPECT_TRUE(eventually(10, [&] { return link->removed == 1; }));
@@ -190,7 +190,7 @@ class Frozen {
   void write(bool frozen) const {
     const bool v1 = std::filesystem::exists(directory_ + "/freezer.state");
     FILE* file = std::fopen((directory_ + (v1 ? "/freezer.state" : "/cgroup.freeze")).c_str(), "w");
-    if (file == nullptr) return;  // it has gone meanwhile
+    if (file == nullptr) return;  // it has ended meanwhile
     std::fputs(v1 ? (frozen ? "FROZEN" : "THAWED") : (frozen ? "1" : "0"), file);
     std::fclose(file);
   }
@@ -246,7 +246,7 @@ TEST_F(K8sLiveness, AFrozenPodIsToldAsStuckAndMadeAnewOnceItCanBeEnded) {
   EXPECT_NE(uid_of(pod()), uid_of(first));
 }
 
-// What brings a stream has given it away: stopped, it costs nothing.
+// The process that brings a stream has passed it on: stopping it has no effect.
 TEST_F(K8sLiveness, WhatATenantCanStopOfARunnerCostsNothing) {
   Gateway gateway(options(kQuick));
   const Caller me(gateway, "a");

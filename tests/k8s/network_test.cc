@@ -1,5 +1,5 @@
-// Network policies where they are in force, and where they no longer are: what the tests have to enforce them
-// with (tests/engines/kubernetes/policies.py), and the shipped configuration of the backend on it.
+// Network policies where they are enforced, and where they no longer are: the tests' own engine for them
+// (tests/engines/kubernetes/policies.py), and the shipped configuration of the backend on it.
 #include <poll.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ using test::Gateway;
 using test::GatewayOptions;
 using testing::HasSubstr;
 
-// Leaves the cluster as it was.
+// Restores the cluster.
 class K8sNetwork : public OnCluster {
  protected:
   void SetUp() override {
@@ -40,7 +40,7 @@ class K8sNetwork : public OnCluster {
     ASSERT_EQ(made.exit_code, 0) << made.err;
     ASSERT_EQ(test::cluster_enforces_policies(), wanted);
   }
-  // As it is shipped.
+  // The shipped one.
   [[nodiscard]] GatewayOptions shipped(const std::string& backend = {}) const {
     GatewayOptions options = bare(test::cluster_config(false));
     options.yaml += backend.empty() ? "" : "    " + backend + "\n";
@@ -51,7 +51,7 @@ class K8sNetwork : public OnCluster {
   bool before_ = false;
 };
 
-// Two pods of the administrator's: one that listens, one that calls it.
+// Two pods of the administrator: one listens, the other connects to it.
 class K8sPolicies : public K8sNetwork {
  protected:
   static constexpr const char* kSpace = "default";
@@ -120,7 +120,7 @@ class K8sPolicies : public K8sNetwork {
                   {"spec", spec}},
                  usual());
   }
-  // To be reached by the client: peers and TCP ports.
+  // Targets of the client: peers and TCP ports.
   void allow(const std::string& name, const Json& peer, const Json& port) const {
     const Json rule = {{"to", {peer}}, {"ports", {{{"protocol", "TCP"}, {"port", port}}}}};
     create_policy("client", name, {{"policyTypes", {"Egress"}}, {"egress", {rule}}});
@@ -150,12 +150,12 @@ class K8sPolicies : public K8sNetwork {
       if (n == 0 || (n < 0 && (errno != EAGAIN || ::poll(&watched, 1, 20'000) <= 0))) return all;
     }
   }
-  // One try to connect, of a second.
+  // One attempt to connect, for a second.
   [[nodiscard]] bool reaches(const std::string& from, const std::string& address,
                              const std::string& port) const {
     return said(from, "nc -w 1 " + address + " " + port + " < /dev/null > /dev/null 2>&1") == "0\n";
   }
-  // Whether it becomes so: policies are in force a moment after they are there.
+  // Whether it becomes true: a policy is in force a moment after its creation.
   [[nodiscard]] bool opens(const std::string& address, const std::string& port) const {
     return eventually(20, [&] { return reaches("client", address, port); });
   }
@@ -190,7 +190,7 @@ TEST_F(K8sPolicies, ADenialOfIngressHoldsForPodsAndNotForAnswers) {
   create_policy("server", "deny", {{"policyTypes", {"Ingress"}}});
   EXPECT_TRUE(closes(server_, "8080"));
   EXPECT_FALSE(reaches("client", server_6_, "8080"));
-  EXPECT_TRUE(reaches("server", node_, kubelet_)) << "what answers it comes in";
+  EXPECT_TRUE(reaches("server", node_, kubelet_)) << "responses to it come in";
 }
 
 TEST_F(K8sPolicies, WhatIsAllowedFlowsByAddressPortAndSelector) {
@@ -223,7 +223,7 @@ TEST_F(K8sPolicies, AnIngressPortByItsNameIsThatOfThePodItSelects) {
   EXPECT_TRUE(reaches("client", server_, "8080"));
 }
 
-// A port of others by its name.
+// A port of other pods, by its name.
 TEST_F(K8sPolicies, WhatIsNotUnderstoodDropsAllThatItSelects) {
   allow("all", {{"ipBlock", {{"cidr", server_ + "/32"}}}}, 8080);
   EXPECT_TRUE(closes(node_, kubelet_));
@@ -239,7 +239,7 @@ TEST_F(K8sPolicies, AnEngineThatIsStoppedLeavesNoRulesAndOneThatIsKilledLeavesAl
   enforce(false);
   EXPECT_TRUE(reaches("client", server_, "8080"));
   enforce(true);
-  EXPECT_FALSE(reaches("client", server_, "8080")) << "in force when it says so";
+  EXPECT_FALSE(reaches("client", server_, "8080")) << "it is in force once the engine reports it";
   ::kill(engine(), SIGKILL);
   EXPECT_FALSE(reaches("client", server_, "8080"));
 }

@@ -84,7 +84,7 @@ std::vector<Json> OnCluster::all(const std::string& plural) const {
         api_->list(resource(plural), {std::string(kLabelInstance) + "=" + instance_, "", 500}, usual());
     for (const Json& each : list.at("items"))
       if (!each.at("metadata").at("labels").contains(kLabelGateway)) found.push_back(each);
-  } catch (const ApiError& error) {  // a cluster may lack their CustomResourceDefinition
+  } catch (const ApiError& error) {  // a cluster may not have their CustomResourceDefinition
     if (!plural.starts_with("sandbox") || error.http_status() != 404) throw;
   }
   return found;

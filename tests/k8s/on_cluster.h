@@ -1,5 +1,5 @@
-// Gateways on a real cluster, for tests of single features: each test has an instance of its own, and what it
-// left goes at its end.
+// Gateways on a real cluster, for tests of single features: each test has its own instance, and what it
+// leaves is removed at its end.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -26,31 +26,32 @@ class OnCluster : public testing::Test {
   // `backend`: of the backend.
   [[nodiscard]] test::GatewayOptions options(const std::string& config = {}, const std::string& more = {},
                                              const std::string& backend = {}) const;
-  // The same with nothing of test::cluster_config() but what `config` says.
+  // The same without test::cluster_config(), only with `config`.
   [[nodiscard]] test::GatewayOptions bare(const std::string& config) const;
 
   // Of this test's gateways, by the administrator; `plural`: pods, leases, …
   [[nodiscard]] std::vector<Json> all(const std::string& plural) const;
-  // The only pod there is.
+  // The only pod.
   [[nodiscard]] Json pod() const;
   static std::string uid_of(const Json& object) { return object.at("metadata").at("uid"); }
   static std::string name_of(const Json& object) { return object.at("metadata").at("name"); }
   static std::string id_of(const test::Caller& caller);  // of its sandbox
   void remove(const std::string& plural, const std::string& name) const;
   [[nodiscard]] static Resource resource(const std::string& plural, const std::string& name = {});
-  // How long objects of what ended may stay: a kubelet that missed a pod's end looks again within 90 s.
+  // How long objects may stay after their end: a kubelet that missed a pod's end looks again within 90 s.
   static constexpr double kGone = 120;
   static Budget usual() { return Budget(Budget::kUsual); }
 
-  // What the operator reads of a backend that does not serve.
+  // What an operator reads about a backend that does not serve.
   static std::string detail_of(test::GatewayOptions options);
-  // Where a first call is refused: what a tenant reads, and that nothing is left.
+  // For a refused first call: what the tenant reads, and that nothing is left.
   std::string refusal_of(const test::GatewayOptions& options) const;
 
-  // Why a test of a minute is not run now; empty: it is. Continuous integration has a limit for all of them.
+  // Why a test that takes a minute is not run now; empty: it is. Continuous integration limits their total
+  // time.
   static std::string too_long();
 
-  // The controller of agents.x-k8s.io; skips where there can be none.
+  // The controller of agents.x-k8s.io; skips where it cannot run.
   static void install_agents();
 
   std::unique_ptr<Api> api_;

@@ -1,5 +1,5 @@
-// Backends `k8s` on an API server of the test's own, whose pods are real runners on this machine: for what no
-// real cluster does when it is told to.
+// Backends `k8s` on the test's own API server, whose pods are real runners on this machine: for what no real
+// cluster does on demand.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -26,10 +26,10 @@ class FakeGateway {
     uint32_t flags = 0;
     std::string handle;
   };
-  // What fails throws sdk::Error. Calls are cancelled by the API's hanging().
+  // Failures throw sdk::Error. The API's hanging() cancels calls.
   Box open(uint32_t flags = 0, const std::string& handle = {}, const std::string& agent = "a");
   isogate_evidence evidence(Box& box, const std::string& listeners = "0.0.0.0:8080");
-  // Its stdout; what is no success throws std::runtime_error.
+  // Its stdout; throws std::runtime_error unless it succeeds.
   std::string run(Box& box, const std::string& command, uint32_t* result_flags = nullptr);
   void write(Box& box, const std::string& path, const std::string& bytes);
   std::string read(Box& box, const std::string& path);

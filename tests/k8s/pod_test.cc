@@ -1,4 +1,4 @@
-// What a program finds in a real pod: where it can write, what stays, and limits that are provoked.
+// What a program finds in a real pod: where it can write, what stays, and its limits.
 #include "tests/k8s/on_cluster.h"
 
 namespace isogate::k8s {
@@ -13,7 +13,7 @@ class K8sPod : public OnCluster {};
 TEST_F(K8sPod, TheRootIsReadOnlyAndFourPlacesCanBeWritten) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
-  // Of the image's own directories this one is everybody's to write to.
+  // Everybody may write to this directory of the image.
   EXPECT_EQ(me.out("stat -c %a /var/tmp"), "1777\n");
   EXPECT_THAT(me.out("touch /var/tmp/file 2>&1; true"), HasSubstr("Read-only file system"));
   for (const std::string place : {"/workspace", "/tmp", "/home/agent/.local"}) {
@@ -49,7 +49,7 @@ TEST_F(K8sPod, AUserWithoutANameInTheImageHasOneOnRequest) {
       "id -un; id -gn; grep -c ^root: /etc/passwd; id -u agent; touch /etc/passwd 2>&1; true";
   {
     Gateway gateway(options("uid: 77777"));
-    EXPECT_NE(Caller(gateway, "a").run("whoami").at("exit_code"), 0) << "the image has this name";
+    EXPECT_NE(Caller(gateway, "a").run("whoami").at("exit_code"), 0) << "the image has a name for this uid";
   }
   Gateway gateway(options("uid: 77777, names: added"));
   const std::string out = Caller(gateway, "b").out(names);

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 class K8sPool : public OnCluster {
  protected:
-  // Who reads how many are ready wants to know soon.
+  // A test that reads how many are ready must see changes soon.
   GatewayOptions warm(int size, const std::string& more = {}) const {
     return options("warm_pool: " + std::to_string(size), "probe_interval_sec: 1\n" + more);
   }
@@ -39,7 +39,7 @@ class K8sPool : public OnCluster {
              all("networkpolicies").empty();
     });
   }
-  // Of the pod that the agent's Lease records.
+  // The uid of the pod that the agent's Lease records.
   [[nodiscard]] std::string taken_by(const Caller& caller) const {
     const Json lease =
         api_->get({"coordination.k8s.io/v1", resource("pods").name_space, "leases", id_of(caller)}, usual());
@@ -61,7 +61,7 @@ TEST_F(K8sPool, ANewAgentTakesWhatIsReadyAndAnotherIsMade) {
   const Json row = a.get("/sandboxes").body.at("sandboxes").at(0);
   EXPECT_EQ(row.at("isolation"), "container") << row;
   EXPECT_TRUE(eventually(60, [&] { return uids().size() == 4; }));
-  EXPECT_EQ(a.get("/sandboxes").body.at("sandboxes").size(), 2u) << "those that nobody took are no sandboxes";
+  EXPECT_EQ(a.get("/sandboxes").body.at("sandboxes").size(), 2u) << "ready pods are no sandboxes";
 }
 
 TEST_F(K8sPool, WhatWasTakenIsMadeAnewOnItsOwnWorkspaceAndAPurgeLeavesNothing) {
@@ -125,12 +125,12 @@ TEST_F(K8sPool, ItFollowsTheLimitsThatAreAskedFor) {
   EXPECT_TRUE(now.contains(taken_by(c)));
 }
 
-// Two gateways of one instance, and what one of them would remove as left over.
+// Two gateways of one instance, and what one of them would remove as a leftover.
 TEST_F(K8sPool, WhatAKilledGatewayHadReadyIsRemovedWhenItsLeaseHasExpired) {
   Gateway killed(warm(1, "on_shutdown: keep"));
   ASSERT_TRUE(are_ready(killed, 1));
   const Json left = pod();
-  killed.signal(SIGSTOP);  // or it would see its backend's host end, and begin anew
+  killed.signal(SIGSTOP);  // otherwise it would notice the end of its backend host, and start another
   ::kill(test::host_of(killed, "k8s"), SIGKILL);
   killed.signal(SIGKILL);
   killed.wait(20);
@@ -139,11 +139,12 @@ TEST_F(K8sPool, WhatAKilledGatewayHadReadyIsRemovedWhenItsLeaseHasExpired) {
   {
     Gateway other(warm(1, "on_shutdown: keep"));
     ASSERT_TRUE(are_ready(other, 1));
-    EXPECT_TRUE(uids().contains(uid_of(left))) << "it may be somebody's still";
+    EXPECT_TRUE(uids().contains(uid_of(left))) << "another gateway may still use it";
   }
   lease =
       api_->get({"coordination.k8s.io/v1", resource("pods").name_space, "leases", name_of(lease)}, usual());
-  lease["spec"]["leaseDurationSeconds"] = 1;  // what is not renewed for so long, as seen by who looks
+  lease["spec"]["leaseDurationSeconds"] =
+      1;  // a Lease that is not renewed for this long, by the observer's clock
   api_->replace({"coordination.k8s.io/v1", resource("pods").name_space, "leases", name_of(lease)}, lease,
                 usual());
   Gateway last(options());

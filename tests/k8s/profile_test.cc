@@ -83,8 +83,8 @@ TEST(K8sProfile, NamesAreAddedOnRequestByTheImagesOwnFiles) {
   const Json &init = named(spec.at("initContainers"), "names"), &main = spec.at("containers").at(0);
   EXPECT_EQ(spec.at("initContainers").at(1), init) << "the runner is installed first";
   EXPECT_EQ(init.at("image"), "team/tools:1");
-  EXPECT_EQ(init.at("command").at(0), kRunner) << "nothing of the image is run";
-  EXPECT_EQ(init.at("workingDir"), "/") << "the image's own may be closed to this user";
+  EXPECT_EQ(init.at("command").at(0), kRunner) << "no program of the image runs";
+  EXPECT_EQ(init.at("workingDir"), "/") << "this user may not be able to enter the image's own";
   EXPECT_EQ(init.at("securityContext"), main.at("securityContext"));
   EXPECT_EQ(init.at("resources"), main.at("resources"));
   EXPECT_EQ(named(init.at("volumeMounts"), "runner").at("readOnly"), true);
@@ -190,7 +190,7 @@ TEST(K8sProfile, LabelsHoldWhatLabelsMay) {
   }
 }
 
-// What refuses one of them refuses the one thing that was added.
+// Admission that refuses one of them refuses the one thing that was added.
 TEST(K8sProfile, EachEscapeIsOurOwnPodWithOneThingMore) {
   const Config config = parse_config("");
   const nlohmann::json own = pod_of(config, {}, limits_of(config, {}));
@@ -254,7 +254,7 @@ TEST(K8sEgress, OnlySilenceTwiceInARowIsSilence) {
   };
   EXPECT_EQ(of({kSilent, kSilent}), std::pair(kSilent, size_t{2}));
   EXPECT_EQ(of({kAnswers, kSilent, kAnswers, kSilent, kSilent}), std::pair(kSilent, size_t{5}));
-  EXPECT_EQ(of({kSilent, kAnswers}, 0), std::pair(kAnswers, size_t{2})) << "what lets packets out came late";
+  EXPECT_EQ(of({kSilent, kAnswers}, 0), std::pair(kAnswers, size_t{2})) << "the network let packets out late";
   EXPECT_EQ(of({kAnswers}, 0), std::pair(kAnswers, size_t{1}));
   EXPECT_EQ(of({kSilent, kUntried}), std::pair(kUntried, size_t{2}));
 }

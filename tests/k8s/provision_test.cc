@@ -1,4 +1,4 @@
-// Pods that a Job or a Sandbox of agents.x-k8s.io makes: what a bare pod promises holds for them.
+// Pods that a Job or a Sandbox of agents.x-k8s.io makes: they keep the promises of a bare pod.
 #include "plugins/k8s/pod/provision.h"
 
 #include <csignal>
@@ -31,7 +31,7 @@ TEST(K8sProvision, AJobHoldsThePodAndItsEnds) {
   const Config config =
       parse_config(R"({"provision": "job", "max_lifetime_sec": 60, "job_backoff_limit": 2})");
   const Json pod = some_pod(config), job = maker_of(config, pod);
-  EXPECT_EQ(job.at("metadata"), pod.at("metadata")) << "the Lease's, by name and owner";
+  EXPECT_EQ(job.at("metadata"), pod.at("metadata")) << "the name and owner that the Lease has";
   const Json& spec = job.at("spec");
   EXPECT_EQ(spec.at("backoffLimit"), 2);
   EXPECT_EQ(spec.at("ttlSecondsAfterFinished"), 300);
@@ -101,7 +101,7 @@ using K8sJob = K8sProvisioned;
 
 class K8sSandboxObject : public K8sProvisioned {};
 
-// Before the others: they install it.
+// Before the other tests, which install it.
 TEST_F(K8sSandboxObject, ItsDefinitionThatIsNotThereIsNamed) {
   if (!all("leases").empty()) GTEST_SKIP();
   const Resource definition{"apiextensions.k8s.io/v1", "", "customresourcedefinitions",
@@ -134,7 +134,7 @@ class K8sMaker : public K8sProvisioned, public testing::WithParamInterface<const
   std::string plural() const { return plural_of(provision()); }
 };
 
-TEST_P(K8sMaker, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
+TEST_P(K8sMaker, APodDeletedInTheMiddleOfAnExecIsReportedAtOnceAndRecreated) {
   Gateway gateway(with(provision()));
   const Caller me(gateway, "a");
   ASSERT_EQ(me.run("echo mine > kept; echo gone > /tmp/mark").at("exit_code"), 0);
@@ -159,7 +159,7 @@ TEST_P(K8sMaker, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
   expect_nothing_left();
 }
 
-TEST_P(K8sMaker, AKilledGatewayTakesItsPodUpAgain) {
+TEST_P(K8sMaker, AKilledGatewayReattachesItsPod) {
   Gateway first(with(provision()));
   ASSERT_EQ(Caller(first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
   const std::string uid = uid_of(pod());
@@ -179,7 +179,7 @@ TEST_P(K8sMaker, AKilledGatewayTakesItsPodUpAgain) {
 INSTANTIATE_TEST_SUITE_P(All, K8sMaker, testing::Values("job", "sandbox"),
                          [](const auto& each) { return std::string(each.param); });
 
-// As a gateway leaves it that was killed between the record and the Job's pod.
+// The state that a gateway leaves which was killed between the record and the Job's pod.
 TEST_F(K8sJob, WhatWasBeingMadeIsFoundByItsName) {
   auto gateway = std::make_unique<Gateway>(with("job"));
   ASSERT_EQ(Caller(*gateway, "a").run("echo mine > kept").at("exit_code"), 0);
@@ -201,7 +201,7 @@ TEST_F(K8sJob, WhatWasBeingMadeIsFoundByItsName) {
   EXPECT_TRUE(belongs_to(pod(), uid_of(maker("jobs"))));
 }
 
-// What was made is removed as what it is, whatever is configured now.
+// An object is removed as what it was created, whatever is configured now.
 TEST_F(K8sJob, AnotherProvisionMakesThePodAnew) {
   auto first = std::make_unique<Gateway>(with("job", "on_shutdown: keep"));
   ASSERT_EQ(Caller(*first, "a").run("echo mine > kept").at("exit_code"), 0);

@@ -95,7 +95,7 @@ TEST(K8sRecord, AHoldIsAnotherOneOnceItIsRenewed) {
   EXPECT_EQ(hold_of(lease).holder, "");
   EXPECT_EQ(hold_of(Json::object()).holder, "");
   lease["spec"] = {{"holderIdentity", "me"}, {"leaseDurationSeconds", INT64_MAX}};
-  EXPECT_LE(hold_of(lease).lasts, std::chrono::hours(2)) << "nobody holds it for ever";
+  EXPECT_LE(hold_of(lease).lasts, std::chrono::hours(2)) << "nobody holds it forever";
 }
 
 TEST(K8sRecord, ADamagedOneIsAnErrorAndNoAbsentOne) {
@@ -221,7 +221,7 @@ TEST(K8sPodState, IsStoppedOnceNoContainerRunsOrWill) {
   EXPECT_TRUE(stopped({{"name", "sandbox"}, {"state", ended}}, "Never"));
   EXPECT_FALSE(stopped({{"name", "sandbox"}, {"state", {{"running", Json::object()}}}}, "Never"));
   EXPECT_FALSE(stopped({{"name", "sandbox"}, {"state", waiting}}, "Never"));
-  // As a kubelet tells one that was gone before its end was told.
+  // What a kubelet reports for a container that was gone before its end was reported.
   Json missed = {{"name", "sandbox"}, {"state", waiting}, {"lastState", ended}};
   EXPECT_TRUE(stopped(missed, "Never"));
   EXPECT_FALSE(stopped(missed, "Always"));

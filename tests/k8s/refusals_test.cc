@@ -1,4 +1,4 @@
-// What makes this backend, or one of its sandboxes, refuse: through a gateway, on a real cluster.
+// Reasons for which this backend, or one of its sandboxes, refuses: through a gateway, on a real cluster.
 #include <unistd.h>
 
 #include "tests/k8s/on_cluster.h"
@@ -15,7 +15,7 @@ using testing::Not;
 
 class K8sRefuses : public OnCluster {
  protected:
-  // Of test::cluster_config(), with `from` as `to`.
+  // test::cluster_config() with `from` replaced by `to`.
   GatewayOptions with(const std::string& from, const std::string& to) const {
     GatewayOptions changed = options();
     const size_t at = changed.yaml.find(from);
@@ -23,7 +23,7 @@ class K8sRefuses : public OnCluster {
     changed.yaml.replace(at, from.size(), to);
     return changed;
   }
-  // The administrator's, who may read all.
+  // The administrator's, who may read everything.
   [[nodiscard]] std::string admin() const {
     return "kubeconfig: " + files_.file("admin", test::read_whole(test::cluster_kubeconfig()));
   }
@@ -39,7 +39,7 @@ TEST_F(K8sRefuses, ANamespaceThatAdmitsWhatIsRootOnItsNode) {
   EXPECT_THAT(text, HasSubstr("allow_unenforced_admission: true"));
 }
 
-// By Pod Security, of 1.25, the label holds for the administrator, too.
+// With Pod Security (1.25), the label applies to the administrator, too.
 TEST_F(K8sRefuses, ANamespaceWhoseLabelIsNotEnforcedIsNotToBeLabelled) {
   if (test::cluster_enforces_labels()) GTEST_SKIP() << "this cluster enforces the label";
   const std::string text = detail_of(bare(admin() + ", namespace: isogate-sandboxes"));
@@ -74,7 +74,7 @@ TEST_F(K8sRefuses, CredentialsThatLackTheRole) {
   EXPECT_THAT(text, HasSubstr("deploy/k8s/rbac.yaml"));
 }
 
-// The class of the node's own runtime, called otherwise; these credentials may not get nodes.
+// A class of the node's own runtime with another name; these credentials may not get nodes.
 TEST_F(K8sRefuses, AVirtualMachineThatCannotBeProven) {
   const Resource kind = {"node.k8s.io/v1", "", "runtimeclasses"};
   Resource own = kind;

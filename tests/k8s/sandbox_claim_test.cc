@@ -117,7 +117,7 @@ class K8sSandboxPool : public OnCluster {
     EXPECT_TRUE(eventually(kGone, [&] { return pods_of_pool().empty(); }));
   }
 
-  // The shipped pool, of the images and sizes of these tests; `change`: of its template's spec.
+  // The shipped pool, with the images and sizes of these tests; `change`: to its template's spec.
   void make_pool(int replicas, const std::function<void(Json&)>& change = {}) {
     std::string text = shipped();
     replace_all(text, "isogate-runner:latest", test::cluster_runner_image());
@@ -138,7 +138,7 @@ class K8sSandboxPool : public OnCluster {
   std::vector<Json> pods_of_pool() const {
     return api_->list(resource("pods"), {"isogate.io/test=" + instance_, "", 500}, usual()).at("items");
   }
-  // Once one is ready by the controller's word: the uids of all.
+  // Waits until the controller reports one as ready; the uids of all.
   std::vector<std::string> await_ready() const {
     EXPECT_TRUE(eventually(90, [&] {
       const Json pool = api_->get(resource("sandboxwarmpools", name_), usual());
@@ -183,10 +183,10 @@ TEST_F(K8sSandboxPool, GivesOneOfThePodsThatAreThere) {
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
   ASSERT_TRUE(succeeded(other.call("DELETE", "/sandboxes/b?purge=true")));
   expect_nothing_left();
-  EXPECT_FALSE(await_ready().empty()) << "the controller fills it up again";
+  EXPECT_FALSE(await_ready().empty()) << "the controller refills it";
 }
 
-TEST_F(K8sSandboxPool, AKilledGatewayTakesItsPodUpAgain) {
+TEST_F(K8sSandboxPool, AKilledGatewayReattachesItsPod) {
   make_pool(1);
   Gateway first(claiming());
   ASSERT_EQ(Caller(first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
@@ -198,7 +198,7 @@ TEST_F(K8sSandboxPool, AKilledGatewayTakesItsPodUpAgain) {
   Gateway second(again);
   EXPECT_TRUE(eventually(30, [&] {
     return Caller(second, "a").get("/sandboxes").body.at("sandboxes").size() == 1;
-  })) << "taken up before anybody calls";
+  })) << "re-attached before anybody calls";
   EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
   EXPECT_EQ(uid_of(claimed()), uid);
   second.stop();
@@ -252,7 +252,7 @@ TEST_F(K8sSandboxPool, ATemplateThatBecomesWeakerGivesNoMorePods) {
   const test::Answer answer = Caller(gateway, "b").exec("true");
   EXPECT_EQ(answer.status, 503) << answer.text;
   EXPECT_THAT(answer.text, HasSubstr("spec.hostPID is not false"));
-  EXPECT_EQ(Caller(gateway, "a").run("true").at("exit_code"), 0) << "what was measured goes on";
+  EXPECT_EQ(Caller(gateway, "a").run("true").at("exit_code"), 0) << "a measured pod keeps running";
 }
 
 TEST_F(K8sSandboxPool, APodOfMoreThanIsAskedForIsNotTaken) {
@@ -266,7 +266,7 @@ TEST_F(K8sSandboxPool, APodOfMoreThanIsAskedForIsNotTaken) {
   EXPECT_TRUE(eventually(kGone, [&] { return all("sandboxclaims").empty(); }));
 }
 
-// The last: it takes a while until the controller sees its own version again.
+// The last test: it takes a while until the controller sees its own version again.
 TEST_F(K8sSandboxPool, AnOlderVersionIsUsedWhereTheClusterServesNoNewer) {
   const Resource definition{"apiextensions.k8s.io/v1", "", "customresourcedefinitions",
                             "sandboxes.agents.x-k8s.io"};

@@ -1,4 +1,4 @@
-// Who uses a pod: several gateways, one that was killed, an exec for each call.
+// The users of a pod: several gateways, one that was killed, an exec for each call.
 #include <csignal>
 #include <thread>
 
@@ -23,7 +23,7 @@ class K8sShared : public OnCluster {
     });
   }
   static void kill_all_of(Gateway& gateway) {
-    gateway.signal(SIGSTOP);  // or it would see its backend's host end, and begin anew
+    gateway.signal(SIGSTOP);  // otherwise it would notice the end of its backend host, and start another
     ::kill(test::host_of(gateway, "k8s"), SIGKILL);
     gateway.signal(SIGKILL);
     gateway.wait(20);
@@ -60,7 +60,7 @@ TEST_F(K8sShared, AnIdleStopOfOneGatewayLeavesWhatAnotherOneUses) {
   EXPECT_EQ(Caller(other, "a").run("sleep 7; echo mine > kept").at("exit_code"), 0);
   EXPECT_EQ(uid_of(pod()), uid);
   EXPECT_EQ(Caller(idle, "a").out("cat kept"), "mine\n");
-  // The last one that uses it ends it.
+  // The last gateway that uses it ends it.
   EXPECT_TRUE(succeeded(Caller(other, "a").call("DELETE", "/sandboxes/a")));
   EXPECT_TRUE(nothing_runs(40));
   EXPECT_EQ(Caller(other, "a").out("cat kept"), "mine\n");
@@ -87,7 +87,7 @@ TEST_F(K8sShared, WhatItsGatewaysDoNotComeBackToIsStoppedByAnother) {
   lease["spec"]["leaseDurationSeconds"] = 1;
   api_->replace(resource("leases", name_of(lease)), lease, usual());
   Gateway other(options("orphaned_after_sec: 10"));
-  EXPECT_FALSE(nothing_runs(3)) << "it is seen twice first";
+  EXPECT_FALSE(nothing_runs(3)) << "it is observed twice first";
   EXPECT_TRUE(nothing_runs(120)) << other.log();
   EXPECT_EQ(all("leases").size(), 1u);
   const Caller me(other, "a");
@@ -102,7 +102,7 @@ TEST_F(K8sShared, AnExecForEachCallLeavesNoneOpenAndRunsEightAtATime) {
   EXPECT_EQ(me.content("file"), "some bytes");
   EXPECT_EQ(me.out("exit 3"), "");
   EXPECT_EQ(me.run("exit 3").at("exit_code"), 3);
-  // A runner for each call that is under way, and its supervisor: its own, and none besides.
+  // A runner for each running call, with its supervisor, and no other.
   const std::string count =
       "n=0; for f in /proc/[0-9]*/cmdline; do case $(tr '\\0' ' ' < $f) in *isogate-runner\\ stdio*) "
       "n=$((n+1));; "

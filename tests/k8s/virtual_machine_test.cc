@@ -1,4 +1,4 @@
-// What is called a virtual machine is looked at.
+// A pod that claims to be a virtual machine is measured.
 #include "plugins/k8s/pod/virtual_machine.h"
 
 #include <fstream>
@@ -83,8 +83,8 @@ TEST_F(K8sMachines, APodOnAKernelOfItsOwnServes) {
   EXPECT_EQ(gateway.run(box, "echo served"), "served\n");
 }
 
-// What was measured as less is not taken for it.
-TEST_F(K8sMachines, APodThatWasNoMachineIsMadeAnewAsOne) {
+// A pod that was measured as less does not serve as one.
+TEST_F(K8sMachines, APodThatWasNoMachineIsRecreatedAsOne) {
   FakeGateway before(api_, "/state", R"("runtime_class": "kata")");
   auto box = before.ready();
   const std::string handle = box.handle;

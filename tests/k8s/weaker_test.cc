@@ -25,7 +25,7 @@ Json asked(
 
 struct Case {
   const char* what;
-  const char* patch;  // RFC 6902, of what was asked for
+  const char* patch;  // RFC 6902, to the requested pod
 };
 
 Json with(const Case& each) { return asked().patch(Json::parse(each.patch)); }
@@ -60,7 +60,7 @@ TEST(K8sWeaker, WhatAClusterChangesWithoutHarmIsNot) {
   for (const Case& each : kCases) EXPECT_EQ(weaker_than(asked(), with(each)), "") << each.what;
 }
 
-TEST(K8sWeaker, EachWallThatIsMissingIsNamed) {
+TEST(K8sWeaker, EachMissingPartOfTheIsolationProfileIsNamed) {
   const Case kCases[] = {
       {"hostNetwork", R"([{"op": "replace", "path": "/spec/hostNetwork", "value": true}])"},
       {"hostPID", R"([{"op": "replace", "path": "/spec/hostPID", "value": true}])"},
@@ -197,7 +197,7 @@ TEST(K8sMeasuredPod, IsTheSameUntilSomethingOfItDiffers) {
     EXPECT_THAT(what_differs(likeness, kMeasured.patch(Json::parse(each.patch))), HasSubstr(each.what));
 }
 
-// Also where it was so when it was measured.
+// Even if it was the same when it was measured.
 TEST(K8sMeasuredPod, WhatIsNotUnderstoodDiffers) {
   const Case kCases[] = {
       {"labels", R"([{"op": "replace", "path": "/metadata/labels", "value": "a"}])"},

@@ -1,4 +1,4 @@
-// A configuration that says another place for workspaces than the one where a sandbox has its files.
+// A configuration with another place for workspaces than where a sandbox has its files.
 #include <csignal>
 
 #include "tests/k8s/on_cluster.h"
@@ -18,14 +18,14 @@ class K8sWorkspace : public OnCluster {
  protected:
   static constexpr const char* kEmptyDir = "workspace: empty_dir";
 
-  // A gateway like that, after `before`.
+  // A gateway with that configuration, after `before`.
   [[nodiscard]] GatewayOptions after(const Gateway& before, const std::string& config,
                                      const std::string& more = {}) const {
     GatewayOptions next = options(config, more);
     next.state_dir = before.state_dir();
     return next;
   }
-  // It says why and what to do, which is not to give the files up.
+  // It says why and what to do, without losing the files.
   static void expect_refused(const Answer& answer, const std::string& configured,
                              const std::string& recorded) {
     EXPECT_TRUE(refused(answer, 501, "unsupported"));
@@ -66,7 +66,7 @@ TEST_F(K8sWorkspace, OnAClaimItOutlivesThePodThatAKilledGatewayLeft) {
   first->wait(20);
   auto other = std::make_unique<Gateway>(after(*first, kEmptyDir));
   expect_refused(Caller(*other, "a").exec("true"), "empty_dir", "claim");
-  EXPECT_TRUE(eventually(kGone, [&] { return all("pods").empty(); })) << "what it ran does not run on";
+  EXPECT_TRUE(eventually(kGone, [&] { return all("pods").empty(); })) << "its programs keep running";
   expect_refused(Caller(*other, "a").exec("true"), "empty_dir", "claim");
   other->stop();
   Gateway back(after(*first, ""));

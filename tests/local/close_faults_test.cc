@@ -1,5 +1,5 @@
-// (step that fails) × (next call): each system call of each step fails once, and what comes after that is an
-// error or the promised isolation, never less.
+// (step that fails) × (next call): each system call of each step fails once, and the next call is an error or
+// has the promised isolation, never less.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 const bool kEnclosed = std::string(ISOGATE_TESTED_PLUGIN) == "namespace";
 constexpr int kErrors[] = {EPERM, ENOSYS};
-constexpr int kMostPoints = 60;  // of one step, evenly spread
+constexpr int kMostPoints = 60;  // calls of one step, evenly spread
 
 constexpr const char* kLook =
     "cd /proc/self/ns; for n in mnt pid net ipc uts cgroup; do readlink $n; done; "
@@ -51,7 +51,7 @@ class CloseFaults : public Local {
     return status;
   }
 
-  // How many filters a program has: its own beside those of this thread.
+  // How many filters a program has: its own in addition to those of this thread.
   static std::string filters() {
     std::ifstream status("/proc/thread-self/status");
     const std::string key = "Seccomp_filters:";
@@ -60,7 +60,7 @@ class CloseFaults : public Local {
     return "";
   }
 
-  // What a program says that ran: nothing of it is this host's.
+  // The output of a program that ran: nothing in it belongs to this host.
   void expect_isolated(const Ran& ran, const Box& box, bool whole) {
     if (!kEnclosed) return;
     EXPECT_NE(ran.result.flags & ISOGATE_RESULT_PROVEN, 0u) << at_;
@@ -85,7 +85,7 @@ class CloseFaults : public Local {
         << at_ << ran.out << ran.err;
   }
 
-  // All is well again: each call works, and where it should.
+  // Without faults: each call works, and where it should.
   void expect_works(Box& box) {
     ASSERT_TRUE(box.it != nullptr || box.open(box.spec())) << at_ << ": " << box.error;
     EXPECT_EQ((box.info.flags & ISOGATE_SANDBOX_FRESH) != 0, kEnclosed) << at_;
@@ -105,7 +105,7 @@ class CloseFaults : public Local {
     EXPECT_EQ(evidence(box), ISOGATE_NO_SANDBOX) << at_;
   }
 
-  // A step that failed, or did not: a failed close is closed to calls, and is closed by the next one.
+  // After a step, failed or not: a sandbox whose close failed takes no calls, and the next close ends it.
   void expect_sound(Box& box, bool closing) {
     if (closing && box.it != nullptr) {
       ++failed_closes_;
@@ -115,7 +115,7 @@ class CloseFaults : public Local {
     expect_works(box);
   }
 
-  // Each call of `step` fails once, in a sandbox of its own that `prepare` has made ready.
+  // Each system call of `step` fails once, in a separate sandbox that `prepare` has set up.
   void table(const std::string& name, bool closing, const std::function<void(Box&)>& prepare,
              const std::function<void(Box&)>& step) {
     const std::string obstacle = Injector::around([&](Injector& injector) {
@@ -141,8 +141,8 @@ class CloseFaults : public Local {
         EXPECT_EQ(registered_uids(state_), "") << at_;
         return count;
       };
-      once(0, 0);     // the first of all does more
-      int count = 0;  // other threads do a part, and may be late
+      once(0, 0);     // the very first run does more
+      int count = 0;  // other threads do part of it, and may be late
       for (int tries = 0; tries < 20 && (tries < 3 || (count == 0 && kEnclosed)); ++tries)
         count = std::max(count, once(0, 0));
       ASSERT_TRUE(count > 0 || !kEnclosed) << name;
@@ -154,7 +154,7 @@ class CloseFaults : public Local {
     if (!obstacle.empty()) GTEST_SKIP() << obstacle;
   }
 
-  // Looked at once: while a call of this thread may fail, its own looking may fail, too.
+  // Checked once: while a call of this thread may fail, the check may fail, too.
   void SetUp() override {
     filters_ = filters();
     for (const char* name : {"mnt", "pid", "net", "ipc", "uts", "cgroup"}) {
@@ -204,7 +204,7 @@ TEST_F(CloseFaults, Exec) {
   });
 }
 
-// Something that is not the trash has its name: the purge fails as a whole.
+// Something else has the name of the trash: the whole purge fails.
 TEST_F(CloseFaults, APurgeThatFailsLeavesASandboxThatOnlyCloses) {
   Backend backend(state_, ISOGATE_TESTED_PLUGIN);
   Box box(backend);
@@ -225,8 +225,7 @@ TEST_F(CloseFaults, APurgeThatFailsLeavesASandboxThatOnlyCloses) {
   expect_works(box);
 }
 
-// As the host does when its patience is at an end: the name is free at once, however much there is to be
-// removed.
+// As the host does when its time is up: the name is free at once, however much must be removed.
 TEST_F(CloseFaults, APurgeThatIsCancelledIsOverForItsAgent) {
   Backend backend(state_, ISOGATE_TESTED_PLUGIN);
   Box box(backend);
@@ -241,10 +240,10 @@ TEST_F(CloseFaults, APurgeThatIsCancelledIsOverForItsAgent) {
   box.it = nullptr;
   expect_works(box);
   EXPECT_EQ(box.info.flags & ISOGATE_SANDBOX_ATTACHED, 0u);
-  EXPECT_EQ(box.sh("ls").out, "file\n") << "nothing of the one before";
+  EXPECT_EQ(box.sh("ls").out, "file\n") << "nothing of the previous sandbox";
   for (int i = 0; i < 12'000 && !std::filesystem::is_empty(state_ + "/sandboxes/.purged"); ++i)
     ::usleep(10'000);
-  EXPECT_TRUE(std::filesystem::is_empty(state_ + "/sandboxes/.purged")) << "the sweeper takes the rest";
+  EXPECT_TRUE(std::filesystem::is_empty(state_ + "/sandboxes/.purged")) << "the sweeper removes the rest";
 }
 
 TEST_F(CloseFaults, Evidence) {

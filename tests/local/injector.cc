@@ -17,8 +17,8 @@
 namespace isogate::test {
 namespace {
 
-// What opening, running and ending a sandbox is made of. Left out is what does not fail on a healthy kernel
-// and is not looked at (close), what a test's own threads do beside (read, write), and waiting.
+// The system calls of opening, running and ending a sandbox. Left out are those that do not fail on a healthy
+// kernel and are not checked (close), those that a test's own threads also make (read, write), and waits.
 constexpr int kCalls[] = {
     SYS_openat,
     SYS_openat2,

@@ -1,8 +1,8 @@
 // System calls that fail on demand, for real: a seccomp listener answers them instead of the kernel.
 //
-// around() runs `work` on a thread of its own. The calls listed in injector.cc, of that thread and of all
-// threads and processes it starts, are counted while it is armed, and one of them fails. Threads of the
-// test's own are started without being counted.
+// around() runs `work` on a separate thread. While it is armed, the calls listed in injector.cc that this
+// thread and all threads and processes it starts make are counted, and one of them fails. Starts of the
+// test's own threads are not counted.
 #pragma once
 
 #include <atomic>
@@ -14,16 +14,16 @@ namespace isogate::test {
 
 class Injector {
  public:
-  // Why it cannot be had here; empty: it can.
+  // Why it is not available here; empty: it is.
   static std::string around(const std::function<void(Injector&)>& work);
 
-  void arm(int nth, int error);                         // from now on; 0: none fails, they are counted
+  void arm(int nth, int error);                         // from now on; 0: none fails, only counted
   int disarm();                                         // how many there were
   [[nodiscard]] int failed() const { return failed_; }  // the number of the call that failed; -1: none did
 
  private:
   Injector() = default;
-  std::string begin();  // on the thread of the work
+  std::string begin();  // on the thread that runs `work`
   void answer();        // on a thread of its own
 
   std::atomic<int> listener_ = -1;

@@ -9,7 +9,7 @@
 #include <thread>
 #include "tests_dirs.h"
 
-#ifndef ISOGATE_TESTED_PLUGIN  // another folder's tests may drive their plugin by this
+#ifndef ISOGATE_TESTED_PLUGIN  // tests of another folder may drive their plugin with this
 #define ISOGATE_TESTED_PLUGIN "local"
 #endif
 
@@ -30,7 +30,7 @@ const isogate_plugin* load() {
   return entry(ISOGATE_ABI_MAJOR, ISOGATE_ABI_MINOR);
 }
 
-// Collects what a pipe brings, readable while it grows.
+// Collects the bytes of a pipe, readable while they arrive.
 class Collector {
  public:
   explicit Collector(Fd fd)
@@ -69,7 +69,7 @@ std::vector<isogate_shared_dir> Backend::shared_dirs;
 std::string Backend::toolchain, Backend::instance;
 
 std::string sandbox_id(int number) {
-  static const pid_t process = ::getpid();  // others of these tests have the same engine
+  static const pid_t process = ::getpid();  // others of these tests use the same engine
   std::string id = "isg-aaaaaaaaaaaaaaaaaaaaaaaaaa";
   for (size_t i = id.size(); number > 0; number /= 26) id[--i] = static_cast<char>('a' + number % 26);
   size_t i = 12;

@@ -1,4 +1,4 @@
-// The built plugin, loaded as a host loads it and driven through the C ABI alone.
+// The built plugin, loaded as a host loads it and driven only through the C ABI.
 #pragma once
 
 #include <unistd.h>
@@ -56,7 +56,7 @@ struct Exec {
   Limits limits;
   bool pty = false;
   uint16_t rows = 0, cols = 0;
-  // Called beside the running program with its stdin, its control pipe and the cancel event. The stdin
+  // Called while the program runs, with its stdin, its control pipe and the cancel event. The stdin
   // ends when it returns.
   std::function<void(Fd& in, int control, int cancel, const std::function<std::string()>& output)> beside;
 };

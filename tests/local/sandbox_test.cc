@@ -217,7 +217,7 @@ TEST_F(LocalSandbox, DetachAndStopKeepTheWorkspaceAndPurgeTakesIt) {
   EXPECT_TRUE(std::filesystem::is_empty(state_ + "/uids"));
 }
 
-TEST_F(LocalSandbox, AVanishedWorkspaceIsLostUntilItIsMadeAnew) {
+TEST_F(LocalSandbox, AVanishedWorkspaceIsLostUntilItIsRecreated) {
   Backend backend(state_, "local");
   Box box(backend);
   ASSERT_EQ(box.close(ISOGATE_CLOSE_DETACH), ISOGATE_OK);

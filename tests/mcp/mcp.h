@@ -1,4 +1,4 @@
-// POST /mcp of a real gateway on `local`, as a client of either kind of revision calls it.
+// POST /mcp of a real gateway on `local`, called like a client of either kind of revision.
 #pragma once
 
 #include <set>
@@ -19,8 +19,7 @@ class Mcp : public testing::Test {
   }
   void start(const std::string& more) {
     gateway_.reset();
-    gateway_ = std::make_unique<Gateway>(
-        "allow_unisolated: true\nbackends: [{name: local}]\n" + more);
+    gateway_ = std::make_unique<Gateway>("allow_unisolated: true\nbackends: [{name: local}]\n" + more);
     key_ = gateway_->key();
   }
 

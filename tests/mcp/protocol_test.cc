@@ -1,6 +1,6 @@
 #include "tests/mcp/mcp.h"
 
-// The protocol itself: which kind of client asks, what a message must have, and how a refusal is told.
+// The protocol itself: the kinds of clients, what a message must have, and how refusals are reported.
 namespace isogate::test {
 namespace {
 
@@ -57,14 +57,14 @@ TEST_F(McpProtocol, DiscoverSaysWhatIsServed) {
   EXPECT_TRUE(result["capabilities"]["extensions"].contains("io.modelcontextprotocol/tasks"));
   EXPECT_EQ(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "isogate");
   EXPECT_TRUE(gateway_->get("/sandboxes").body.find("agent_id") == std::string::npos)
-      << "it makes no sandbox";
+      << "it creates no sandbox";
 }
 
 TEST_F(McpProtocol, AnIdComesBackAsItCame) {
   for (const Json& id : {Json(0), Json(7), Json("a\"b\n\u00fc"), Json(-3), Json("")}) {
     const Answer answer = legacy(message("ping", Json::object(), id));
     EXPECT_EQ(answer.body["id"], id);
-    EXPECT_EQ(answer.body.size(), 3u) << "jsonrpc, id and result alone: " << answer.text;
+    EXPECT_EQ(answer.body.size(), 3u) << "only jsonrpc, id and result: " << answer.text;
   }
   for (const Json& id : {Json(nullptr), Json(1.5), Json::array(), Json(true)}) {
     const Answer answer = legacy(message("ping", Json::object(), id));
@@ -136,7 +136,7 @@ TEST_F(McpProtocol, WhatIsNoMessageIsRefusedWithItsReason) {
       {R"([{"jsonrpc":"2.0","id":1,"method":"initialize"}])", -32600}};
   for (const auto& [body, code] : bodies) {
     const Answer answer = post(json_headers(), body);
-    if (code == 0) {  // a batch whose one element is no message
+    if (code == 0) {  // a batch whose only element is no message
       EXPECT_EQ(answer.body[0]["error"]["code"], -32600) << answer.text;
       continue;
     }
@@ -186,7 +186,7 @@ TEST_F(McpProtocol, WhatAMessageOf2026SaysOfItselfMustBeWholeAndAgreeWithItsHead
   params["_meta"] = meta();
   params["_meta"]["io.modelcontextprotocol/protocolVersion"] = "v999.0.0";
   const std::string other = message("tools/list", params).dump();
-  EXPECT_EQ(refused_as(modern_headers("tools/list"), other), -32020) << "the header says another version";
+  EXPECT_EQ(refused_as(modern_headers("tools/list"), other), -32020) << "the header has another version";
   const Answer unknown =
       post(json_headers({{"MCP-Protocol-Version", "v999.0.0"}, {"Mcp-Method", "tools/list"}}), other);
   EXPECT_EQ(unknown.status, 400);
@@ -275,7 +275,7 @@ TEST_F(McpProtocol, CallsOfToolsAreCountedAndLogged) {
                            R"({outcome="refused",tool="none"} 1)"})
     EXPECT_NE(metrics.find("isogate_mcp_calls_total" + std::string(line)), std::string::npos)
         << line << metrics;
-  EXPECT_EQ(metrics.find("no_such_tool"), std::string::npos) << "whoever calls would choose the labels";
+  EXPECT_EQ(metrics.find("no_such_tool"), std::string::npos) << "callers would choose the labels";
   const std::string log = gateway_->log();
   const size_t at = log.find(R"("tool":"read_file")");
   ASSERT_NE(at, std::string::npos) << log;

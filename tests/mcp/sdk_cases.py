@@ -32,11 +32,11 @@ async def eventually(holds, seconds=60):
 
 
 class Cases:
-    """The cases; a subclass says how the client connects."""
+    """The cases; a subclass decides how the client connects."""
 
     @classmethod
     def setUpClass(cls):
-        cls.agent = f"mcp-{uuid.uuid4().hex[:12]}"  # a sandbox for all its cases: a pod takes seconds to come
+        cls.agent = f"mcp-{uuid.uuid4().hex[:12]}"  # one sandbox for all its cases: a pod takes seconds to start
 
     def use(self, work):
         async def run():
@@ -51,7 +51,7 @@ class Cases:
 
     def test_the_tools_are_listed(self):
         async def work(client):
-            if client.server_info:  # nobody asked for it where the revision is given
+            if client.server_info:  # a client with a fixed revision does not ask for it
                 self.assertEqual(client.server_info.name, "isogate")
             names = {tool.name for tool in (await client.list_tools()).tools}
             self.assertEqual(names, {"sandbox_status", "exec", "search_files", "read_file", "write_file", "edit_file",

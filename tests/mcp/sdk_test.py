@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 from served import SDKS, Gateway, command_of, skip
 
 RELEASES = {"mcp-2.3.0": "sdk_cases", "npm-mcp-client-2.4.0": "sdk_cases.mjs", "npm-mcp-sdk-1.32.2": "sdk_cases.mjs"}
-# Where a sandbox takes seconds: a way of either kind.
+# Where a sandbox takes seconds: one way of each kind.
 FEW = {"mcp-2.3.0": "sdk_cases.HttpOf2026", "npm-mcp-sdk-1.32.2": "sdk_cases.mjs"}
 CONFORMANCE = "npm-mcp-conformance"
 

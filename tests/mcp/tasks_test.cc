@@ -1,6 +1,6 @@
 #include "tests/mcp/mcp.h"
 
-// Execs that go on after their call, for clients that know tasks.
+// Execs that continue after their call, for clients that know tasks.
 namespace isogate::test {
 namespace {
 
@@ -42,11 +42,11 @@ TEST_F(McpTasks, ALongOneGoesOnAsATaskAndItsResultIsAskedFor) {
 TEST_F(McpTasks, ACancelledOneEnds) {
   const std::string mark = new_mark();
   const std::string id = begin("sleep " + mark)["taskId"];
-  EXPECT_TRUE(there_within(5, mark)) << "its client has left, and it goes on";
+  EXPECT_TRUE(there_within(5, mark)) << "its client has left, and it continues";
   EXPECT_EQ(modern("tasks/cancel", {{"taskId", id}}, true).body["result"]["resultType"], "complete");
   EXPECT_TRUE(gone_within(30, mark));
   ASSERT_TRUE(eventually(30, [&] { return get(id)["status"] == "cancelled"; })) << get(id);
-  EXPECT_EQ(modern("tasks/cancel", {{"taskId", id}}, true).status, 200) << "again does no harm";
+  EXPECT_EQ(modern("tasks/cancel", {{"taskId", id}}, true).status, 200) << "a second cancel does no harm";
 }
 
 TEST_F(McpTasks, ShortOnesForgetNoTask) {

@@ -4,7 +4,7 @@
 
 #include "tests/mcp/mcp.h"
 
-// What the tools do, and whose sandbox they do it in.
+// What the tools do, and in whose sandbox.
 namespace isogate::test {
 namespace {
 
@@ -18,7 +18,7 @@ TEST_F(McpTools, AProgramRunsAndItsEndIsTold) {
   EXPECT_EQ(good["structuredContent"]["exit_code"], 0);
   EXPECT_EQ(good["content"][0]["text"], "out\n[stderr]\nerror\n[exit code 0]");
   const Json bad = call("exec", {{"argv", {"sh", "-c", "exit 7"}}}, false);
-  EXPECT_EQ(bad["isError"], true) << "a model is to see it";
+  EXPECT_EQ(bad["isError"], true) << "a model must see it";
   EXPECT_EQ(bad["structuredContent"]["exit_code"], 7);
   EXPECT_FALSE(bad.contains("resultType"));
   const Json late = call("exec", {{"command", "sleep 100"}, {"timeout_sec", 0.2}});
@@ -146,7 +146,7 @@ TEST_F(McpTools, ASearchSaysWhichOfItIsMissing) {
   call("exec", {{"command", "chmod 700 b d"}});
   const Json first = call("search_files", {{"pattern", "needle"}, {"limit", 1}});
   EXPECT_EQ(first["structuredContent"]["truncated"], true) << first;
-  EXPECT_TRUE(first["structuredContent"]["incomplete"].is_null()) << "what ended it is that enough was found";
+  EXPECT_TRUE(first["structuredContent"]["incomplete"].is_null()) << "it ended because enough was found";
 }
 
 TEST_F(McpTools, ASearchWhoseGrepIsKilledIsAnError) {
@@ -262,7 +262,7 @@ TEST_F(McpTools, TheAgentIsAnArgumentAHeaderOrThePath) {
   EXPECT_EQ(where(post(json_headers(), body(Json::object()), "/mcp/three")), "three");
   const Answer both = post(json_headers(), body({{"agent_id", "one"}}), "/mcp/three");
   EXPECT_EQ(both.body["result"]["isError"], true)
-      << "a connection that names one is for it alone: " << both.text;
+      << "a connection that names an agent is only for that agent: " << both.text;
   call("write_file", {{"path", "mine"}, {"content", "x"}, {"agent_id", "one"}});
   EXPECT_EQ(call("read_file", {{"path", "mine"}, {"agent_id", "two"}})["isError"], true);
   start("multi_agent: true\n");
@@ -309,7 +309,7 @@ TEST_F(McpTools, ProgressIsToldWhileOutputComes) {
   for (size_t i = 1; i + 1 < events.size(); ++i)
     EXPECT_GT(events[i]["params"]["progress"].get<int>(), events[i - 1]["params"]["progress"].get<int>());
   EXPECT_EQ(events.back()["result"]["structuredContent"]["stdout"], "begun\ndone\n");
-  EXPECT_EQ(stream.find("\nid:"), std::string::npos) << "clients would come back for what they missed";
+  EXPECT_EQ(stream.find("\nid:"), std::string::npos) << "clients would reconnect for what they missed";
 }
 
 TEST_F(McpTools, ASilentProgramIsToldToRun) {

@@ -1,5 +1,5 @@
-// A gateway of root's with the backend `namespace` alone, and agents in it. After every case it has to answer
-// /healthz within a second and to run a later exec of the same agent.
+// A gateway of root with only the backend `namespace`, and agents in it. After every case it must answer
+// /healthz within a second and run another exec of the same agent.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 #include "tests/namespace/boxes.h"
 #include "tests/support/program.h"
 
-// What one sandbox writes takes nothing from another one.
+// What one sandbox writes takes no space from another.
 namespace isogate::test {
 namespace {
 
@@ -10,7 +10,7 @@ class DiskLimit : public testing::TestWithParam<const char*> {
   void SetUp() override {
     if (!namespace_obstacle().empty()) GTEST_SKIP() << namespace_obstacle();
   }
-  // Skips where such a file system cannot be had; then the probe has to say why.
+  // Skips where such a file system is not available; then the probe must say why.
   std::unique_ptr<Gateway> limited(const std::string& fs, int mb, const std::string& state_dir = "") {
     GatewayOptions options;
     options.yaml = "backends:\n  - name: namespace\n    config: {workspace_fs: " + fs +
@@ -26,7 +26,7 @@ class DiskLimit : public testing::TestWithParam<const char*> {
     why_ = row.value("reason", "");
     return nullptr;
   }
-  // A tmpfs outlives its gateway: what a case did not purge.
+  // A tmpfs outlives its gateway: unmounts what a case did not purge.
   void TearDown() override {
     for (const std::string& state : states_)
       run_program({"sh", "-c",
@@ -71,7 +71,7 @@ TEST_P(DiskLimit, RefusesAWriteBeyondItWithItsNumbers) {
   EXPECT_NE(refusal.text.find("disk quota of its sandbox"), std::string::npos) << refusal.text;
   EXPECT_EQ(x.content("kept"), "old");
   EXPECT_TRUE(succeeded(x.call("PUT", x.file_url("fits"), {}, std::string(6 << 20, 'x'))))
-      << "what was staged is gone";
+      << "the staged file is removed";
   const Json row = x.get("/sandboxes").body.at("sandboxes").at(0);
   EXPECT_EQ(row.at("disk").at("enforcement"), "enforced") << row;
   EXPECT_GE(row.at("disk").at("used_bytes").get<long>(), 6 << 20) << row;
@@ -121,7 +121,7 @@ TEST_P(DiskLimit, IsToldByProbeAndKeptWithItsSandbox) {
     EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a")));
     EXPECT_EQ(me.out("cat f"), "kept\n") << "after it was ended";
     EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
-    EXPECT_EQ(mounts(state.path()), "0\n") << "nothing is left of what was purged";
+    EXPECT_EQ(mounts(state.path()), "0\n") << "nothing of the purged sandbox is mounted";
     EXPECT_EQ(me.run("cat f").at("exit_code"), 1);
     EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
     own->stop();

@@ -19,7 +19,7 @@ namespace {
 
 constexpr bool kDefault = false, kDebug = true;  // whether programs may trace each other
 
-// What a child under the filter says.
+// What a child under the filter reports.
 int under(bool profile, const std::function<int()>& inside) {
   const auto code = make_sandbox_filter(profile);
   EXPECT_TRUE(code.ok());
@@ -41,7 +41,7 @@ int error_of(long number, long a = -1, long b = 0, long c = 0) {
   return ::syscall(number, a, b, c, 0, 0, 0) < 0 ? errno : 0;
 }
 
-// Every number of the table, by the kernel's own judgement of the program.
+// Every number of the table, decided by the kernel.
 TEST(Filter, DecidesEveryNumberAsItsTableSays) {
   std::set<int> allowed, all;
   for (const SyscallRow& row : syscall_policy()) {

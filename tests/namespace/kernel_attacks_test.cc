@@ -2,9 +2,9 @@
 
 #include "tests/namespace/boxes.h"
 
-// Groups F, K and I of tests/attacks, as far as they are about the kernel's own interfaces, with the very errors of
-// this backend's filter and masks: tests/guest runs these on another kernel. tests/attacks has all of them
-// for every backend.
+// Groups F, K and I of tests/attacks, as far as they concern the kernel's own interfaces, with the exact
+// errors of this backend's filter and masks: tests/guest runs these on another kernel. tests/attacks has all
+// of them for every backend.
 namespace isogate::test {
 namespace {
 
@@ -49,7 +49,7 @@ TEST_F(KernelAttack, F21_F38_NoDeviceNoPrivilegeFromFiles) {
   EXPECT_EQ(x().run("mkfifo pipe && stat -c %F pipe").at("stdout"), "fifo\n");
 }
 
-// 4,096 are there for the whole host.
+// The whole host has 4,096.
 TEST_F(KernelAttack, TerminalsRunOutForOneselfAlone) {
   const Json taken =
       x().run_argv(python("import os,time\n"
@@ -162,8 +162,8 @@ TEST_F(KernelAttack, K84_NobodyTypesIntoTerminals) {
 
 TEST_F(KernelAttack, K86_FiltersOfOnesOwnHarmNobodyElse) {
   const std::string code =
-      // 512 times "return ALLOW": the kernel allows 32,768 instructions, and every one of many filters slows a
-      // slow kernel down.
+      // 512 times "return ALLOW": the kernel allows 32,768 instructions, and every one of many filters slows
+      // a slow kernel down.
       "f=(ctypes.c_ubyte*(8*512))(*([6,0,0,0,0,0,0xff,0x7f]*512))\n"
       "class P(ctypes.Structure): _fields_=[('n',ctypes.c_ushort),('p',ctypes.c_void_p)]\n"
       "p=P(512,ctypes.addressof(f))\n"
@@ -204,19 +204,20 @@ TEST_F(KernelAttack, I90_TheGatewaysSecretsAreNowhere) {
 
 TEST_F(KernelAttack, I91_TheHostIsNotToBeSeen) {
   EXPECT_EQ(x().out("uname -n; hostname; cat /etc/hostname"), "sandbox\nsandbox\nsandbox\n");
-  EXPECT_EQ(x().out("ls -A /home; cd ~user && pwd -P"), "user\n/workspace\n") << "a name of the workspace";
+  EXPECT_EQ(x().out("ls -A /home; cd ~user && pwd -P"), "user\n/workspace\n")
+      << "another name of the workspace";
   EXPECT_NE(x().run("cat /etc/machine-id").at("exit_code"), 0);
   EXPECT_NE(x().run("dmesg").at("exit_code"), 0);
   EXPECT_NE(x().run("ls /sys/class/net").at("exit_code"), 0);
   EXPECT_EQ(x().out("sed -n 's/^ *\\([a-z0-9]*\\):.*/\\1/p' /proc/net/dev"), "lo\n");
   EXPECT_EQ(x().out("set -- /proc/[0-9]*; echo $#; who | wc -l"), "1\n0\n") << "more than this bash";
   EXPECT_EQ(x().out("cut -d: -f3 /proc/self/cgroup | grep -vE '^/(e[0-9]+)?$'; true"), "")
-      << "where it is in the groups of this host; /e<n> is a group within the sandbox's own";
+      << "it shows its place in the groups of this host; /e<n> is a group within the sandbox's own";
   EXPECT_EQ(x().out("cut -d: -f1 /etc/passwd | tr '\\n' ' '; id -un"), "root agent user nobody agent\n");
   for (const char* path :
        {"/root", "/boot", "/etc/shadow", "/etc/ssh", "/var/lib", "/var/log", "/home/[!u]*", "/run/*", "/srv"})
     EXPECT_EQ(x().run(std::string("ls -d ") + path).at("stdout"), "") << path;
-  // Of the gateway's places nothing but the opaque names in the mounts' own lines.
+  // Of the gateway's paths only the opaque names in the lines of mounts.
   y().run("true");
   const std::string mounts = x().out("cat /proc/self/mountinfo");
   const Answer all = x().get("/sandboxes");

@@ -14,7 +14,7 @@ struct Count {
   size_t descriptors, children, mounts, groups;
 };
 
-// Of the gateway's own: other suites mount things on this machine, too.
+// Only the gateway's own: other suites mount things on this machine, too.
 size_t mounts_of(const Gateway& gateway) {
   std::ifstream file("/proc/self/mountinfo");
   size_t count = 0;
@@ -95,8 +95,8 @@ TEST_F(Leftovers, InitsThatNobodyUsesGo) {
     for (const pid_t pid : children_of(host)) found += command_line(pid).starts_with("init") ? 1 : 0;
     return found;
   };
-  EXPECT_TRUE(eventually(2, [&] { return inits() == 1; })) << "one is made ahead";
-  EXPECT_TRUE(eventually(20, [&] { return inits() == 0; })) << "and goes when it is not needed";
+  EXPECT_TRUE(eventually(2, [&] { return inits() == 1; })) << "one is made in advance";
+  EXPECT_TRUE(eventually(20, [&] { return inits() == 0; })) << "and ends when it is not needed";
   EXPECT_EQ(me.out("echo again"), "again\n");
 }
 
@@ -117,8 +117,7 @@ TEST_F(Leftovers, PurgingFreesNamespacesAndUid) {
   EXPECT_EQ(left, "");
 }
 
-// However many files there are and whoever keeps the CPUs busy, the agent's next program is where it should
-// be.
+// However many files there are and whatever uses the CPUs, the agent's next program runs where it should.
 TEST_F(Leftovers, APurgeOfManyFilesPutsNobodyOnThisHost) {
   const auto own = another("");
   const Caller me(*own, "many-files"), busy(*own, "busy");
@@ -141,7 +140,7 @@ TEST_F(Leftovers, APurgeOfManyFilesPutsNobodyOnThisHost) {
       eventually(60, [&] { return std::filesystem::is_empty(own->state_dir() + "/sandboxes/.purged"); }));
 }
 
-// The host alone is killed: its inits end with it.
+// Only the host is killed: its inits end with it.
 TEST_F(Leftovers, NothingOutlivesAKilledHost) {
   const auto own = another("");
   const Caller me(*own, "orphan");
@@ -151,7 +150,7 @@ TEST_F(Leftovers, NothingOutlivesAKilledHost) {
   ::kill(host_of(*own, "namespace"), SIGKILL);
   EXPECT_TRUE(gone_within(0.5, mark)) << marked(mark).size() << " survivors";
   EXPECT_NE(running.rest().back().at("event"), "stdout");
-  EXPECT_TRUE(eventually(20, [&] { return me.exec("true").status == 200; })) << "it has no successor";
+  EXPECT_TRUE(eventually(20, [&] { return me.exec("true").status == 200; })) << "it is not restarted";
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace {
 
 class Limits : public Boxes {
  protected:
-  // Skips where this host has no such controller for us: then the refusal has to name it.
+  // Skips where no such controller is available: then the refusal must name it.
   std::unique_ptr<Gateway> limited(const std::string& limits, const std::string& controller) {
     auto own = another("    limits: {" + limits + "}");
     const Answer backends = Caller(*own, "").get("/backends");
@@ -37,13 +37,14 @@ TEST_F(Limits, MemoryIsSharedAndWhoRunsOutIsTold) {
   const Json end = holder.rest().back();
   EXPECT_EQ(end.at("outcome"), "exited") << "another exec of the sandbox was hit: " << end;
   EXPECT_EQ(me.run("head -c 1M /dev/zero | tail -c 1M | wc -c").at("stdout"), "1048576\n");
-  EXPECT_EQ(me.run("true").at("outcome"), "exited") << "an earlier out-of-memory is not this one's";
+  EXPECT_EQ(me.run("true").at("outcome"), "exited")
+      << "an earlier out-of-memory does not count for this exec";
   // Y has its own.
   EXPECT_EQ(Caller(*own, "b").run_argv({"/usr/bin/python3", "-c", "x=b'x'*(60<<20)"}).at("outcome"),
             "exited");
 }
 
-// v1 counts them apart, and only in a group of their own with a limit.
+// v1 counts them separately, and only in a group with its own limit for them.
 TEST_F(Limits, BuffersOfSocketsCount) {
   const auto own = limited("memory_mb: 64", "memory");
   if (!own) GTEST_SKIP() << "no memory controller here; the refusal named it";
@@ -97,7 +98,7 @@ TEST_F(Limits, TheProcessorIsShared) {
   EXPECT_LT(spun.at("cpu_ms").get<double>(), 0.45 * spun.at("duration_ms").get<double>());
 }
 
-// 480 programs on one processor that try to keep pid 1 from ever running again.
+// 480 programs on one processor that try to starve pid 1.
 const char* const kStarve =
     "import ctypes, os, resource\n"
     "libc = ctypes.CDLL(None)\n"
@@ -129,7 +130,7 @@ TEST_F(Limits, NobodyOutlivesItsExecByStarvingItsReaper) {
     const Caller me(*own, "a");
     const std::string mark = new_mark();
     double took = 60;
-    for (int tries = 0; tries < 3 && took > 4; ++tries) {  // other tests may hold this machine up
+    for (int tries = 0; tries < 3 && took > 4; ++tries) {  // other tests may slow this machine down
       Json ended;
       const double once = seconds_of([&] {
         ended = me.run_argv({"/usr/bin/python3", "-c", kStarve, mark}, {{"timeout_sec", 3}});
@@ -140,7 +141,8 @@ TEST_F(Limits, NobodyOutlivesItsExecByStarvingItsReaper) {
     }
     EXPECT_LT(took, 4) << percent;
     const Json spun = me.run("while :; do :; done", {{"timeout_sec", 1}});
-    EXPECT_LT(spun.at("cpu_ms").get<double>(), std::stod(percent) * 13) << "the limit holds again: " << spun;
+    EXPECT_LT(spun.at("cpu_ms").get<double>(), std::stod(percent) * 13)
+        << "the limit is in force again: " << spun;
   }
 }
 
@@ -290,7 +292,7 @@ TEST_F(Limits, NothingIsLeftOfTheGroups) {
     ASSERT_TRUE(there_within(30, mark, 2));
     bases = group_bases_of(host_of(*own, "namespace"));
     own->signal(SIGKILL);
-    EXPECT_TRUE(gone_within(5, mark)) << "a killed gateway's programs live on";
+    EXPECT_TRUE(gone_within(5, mark)) << "a killed gateway's programs still run";
     own->wait(10);
   }
   ASSERT_FALSE(bases.empty());

@@ -11,7 +11,7 @@
 #include "tests/namespace/boxes.h"
 #include "tests/support/link_race.h"
 
-// What the operator brings in, what the host keeps, and what file calls see.
+// What the operator adds, what the backend host keeps, and what file calls see.
 namespace isogate::test {
 namespace {
 
@@ -59,12 +59,12 @@ TEST_F(Place, SharedDirectoriesAndTheToolchainAreInsideReadOnly) {
     EXPECT_NE(me.run(command).at("exit_code"), 0) << command;
 }
 
-// Python compiles what looks newer than its cache, at every start.
+// At every start Python compiles files that are newer than its cache.
 TEST_F(Place, WhatIsCopiedOfEtcKeepsItsTime) {
   EXPECT_EQ(x().out("stat -c %Y /etc/profile"), run_program({"stat", "-c", "%Y", "/etc/profile"}).out);
 }
 
-// In a mount below, and where there are many files: nothing that was not looked at is shown.
+// In a mount below, and among many files: nothing is shown unchecked.
 TEST_F(Place, ASocketIsFoundWhereverItLies) {
   const TemporaryDirectory shared;
   ASSERT_EQ(
@@ -120,7 +120,7 @@ TEST_F(Place, WhatNoSandboxMaySeeIsRefused) {
         with_socket.path()}) {
     for (const std::string& yaml :
          {"shared_dirs: [{prefix: s, path: " + bad + "}]", "toolchain_path: " + bad}) {
-      // Of the gateway's own: the state directory is that of the one that is started.
+      // Only for the gateway's own: its state directory is known once it starts.
       GatewayOptions options;
       const TemporaryDirectory state;
       ASSERT_EQ(::chmod(state.path().c_str(), 0711), 0);
@@ -168,7 +168,7 @@ TEST_F(Place, FileCallsInTheSandboxsViewReachWhatAnExecReaches) {
   EXPECT_NE(host_name, "sandbox\n") << "this test needs a host of another name";
 }
 
-// A directory that keeps turning into a link to the root: never this host's.
+// A directory that keeps turning into a link to the root, which is never this host's.
 TEST_F(Place, ARaceOfLinksStaysInTheView) {
   const LinkRace race = race_links(x(), "/workspace/", {{"scope", "sandbox"}});
   EXPECT_EQ(race.escaped, "");

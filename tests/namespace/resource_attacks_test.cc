@@ -1,6 +1,6 @@
 #include "tests/namespace/boxes.h"
 
-// Groups P and R of tests/attacks, as far as they are about this backend's own ways.
+// Groups P and R of tests/attacks, as far as they are specific to this backend.
 namespace isogate::test {
 namespace {
 
@@ -30,11 +30,11 @@ TEST_F(ResourceAttack, P44_AThousandStoppedProcessesDie) {
 TEST_F(ResourceAttack, P47_TheInitSurvivesItsTenant) {
   EXPECT_EQ(x().run("kill -9 1; kill -STOP 1; kill -TERM 1; sleep 0.1; exit 5").at("exit_code"), 5);
   EXPECT_EQ(x().run("sleep 100 & kill -9 -1; wait; echo alone").at("stdout"), "alone\n")
-      << "-1 is everybody but oneself and the init";
+      << "-1 is every process except itself and the init";
 }
 
 TEST_F(ResourceAttack, P47_TamperingWithTheInitHarmsOneself) {
-  // Limits of a process with one's own uid may be lowered. The exec may fail; the next one is as new.
+  // A program may lower the limits of a process with its uid. The exec may fail; the next one works.
   x().run_argv(
       python("[call(302,1,r,struct.pack('QQ',0,0),0) for r in range(16)]\ncall(203,1,8,b'\\1'+b'\\0'*7)"),
       {{"timeout_sec", 5}});
@@ -51,7 +51,7 @@ TEST_F(ResourceAttack, R65_LockedMemoryAndSystemVObjectsAreBounded) {
       "-12\n");
   EXPECT_EQ(x().out("ulimit -c; ulimit -q 2>/dev/null || true"), "0\n0\n");
   EXPECT_EQ(x().run("ipcmk -M 1000000 && ipcmk -S 3 && ipcmk -Q").at("exit_code"), 0);
-  EXPECT_EQ(x().out("ipcs -mqs | grep -c 0x; true"), "0\n") << "System V objects go with their exec";
+  EXPECT_EQ(x().out("ipcs -mqs | grep -c 0x; true"), "0\n") << "System V objects end with their exec";
 }
 
 }  // namespace

@@ -7,13 +7,13 @@
 #include "tests/namespace/boxes.h"
 #include "tests/support/program.h"
 
-// A root file system of the operator's own in place of this host's.
+// The operator's own root file system in place of this host's.
 namespace isogate::test {
 namespace {
 
 class Root : public testing::Test {
  protected:
-  // A shell and a few tools with what they are linked with, and an /etc that tells where it is from.
+  // A shell and a few tools with their libraries, and an /etc that shows its origin.
   void SetUp() override {
     if (!namespace_obstacle().empty()) GTEST_SKIP() << namespace_obstacle();
     ASSERT_EQ(::chmod(path().c_str(), 0755), 0);
@@ -37,7 +37,7 @@ class Root : public testing::Test {
   [[nodiscard]] std::string yaml(const std::string& more = "") const {
     return "backends:\n  - name: namespace\n    config: {root: " + path() + "}\n" + more;
   }
-  // Why the backend is down.
+  // Why the backend is unavailable.
   [[nodiscard]] std::string refusal(const std::string& text) const {
     GatewayOptions options;
     options.yaml = text;

@@ -1,6 +1,6 @@
 #include "tests/namespace/boxes.h"
 
-// Ordinary work goes on as it would anywhere.
+// Ordinary work works as it does anywhere.
 namespace isogate::test {
 namespace {
 
@@ -109,7 +109,7 @@ TEST_F(Work, DebuggersWorkWhereTheyAreAllowed) {
   EXPECT_NE(me.get("/backends").text.find("relaxed: profile: debug"), std::string::npos);
 }
 
-// The seven lines of an answer say what it cost.
+// The response reports what the exec used.
 TEST_F(Work, WhatItCostIsTold) {
   const Json spun = x().run("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done");
   EXPECT_GT(spun.at("cpu_ms").get<double>(), 20.0);

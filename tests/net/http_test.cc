@@ -1,4 +1,4 @@
-// What a server must not answer, and what becomes of it: an error with its reason, never half an answer.
+// Invalid responses of a server: an error with its reason, never half a response.
 #include "lib/net/http.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kBodyMost = size_t{1} << 20;
 
-// The body of the answer in these bytes, or "error: …"; an error where something may have been done.
+// The body of the response in these bytes, or "error: …"; an error if the request may have had an effect.
 std::string body_of(std::string_view bytes, size_t piece = kBodyMost) {
   const Budget budget(std::chrono::seconds(5));
   HttpConnection connection(std::make_unique<test::Scripted>(bytes, piece), "host", "the server");

@@ -1,4 +1,4 @@
-// A resolver that does not answer costs few threads, and one that breaks costs none of the process.
+// A resolver that does not answer costs few threads, and one that fails does not end the process.
 #include "lib/net/name_lookup.h"
 
 #include <gtest/gtest.h>

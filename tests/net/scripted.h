@@ -1,4 +1,4 @@
-// A server's side of a connection that is a script.
+// A scripted server's side of a connection.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -11,10 +11,10 @@
 
 namespace isogate::test {
 
-// Whatever is sent is taken; what comes back is `bytes`, at most `piece` of them at a time, then the end.
+// Accepts everything that is sent; returns `bytes`, at most `piece` of them at a time, then the end.
 class Scripted final : public net::Transport {
  public:
-  // `left`, where there is one: how many bytes were not read.
+  // `left`, unless null: how many bytes were not read.
   Scripted(std::string_view bytes, size_t piece, size_t* left = nullptr)
       : bytes_(bytes), piece_(piece), left_(left) {}
   [[nodiscard]] int fd() const override {

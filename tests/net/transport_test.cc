@@ -1,4 +1,4 @@
-// Connections that must not come about, on this machine alone.
+// Connections that must fail, on this machine only.
 #include "lib/net/transport.h"
 
 #include <arpa/inet.h>
@@ -9,7 +9,7 @@
 namespace isogate::net {
 namespace {
 
-// Takes connections into its queue, and is silent.
+// Queues connections, and is silent.
 class Listener {
  public:
   Listener() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -7,8 +7,8 @@ namespace {
 
 using Event = FrameReader::Event;
 
-// What comes out: "b:…" and "t:…" for messages, "." after a text, "p" and "c" for ping and close, "!" when
-// it is broken.
+// The output: "b:…" and "t:…" for messages, "." after a text, "p" and "c" for ping and close, "!" when
+// it is invalid.
 std::string read_all(const std::string& bytes, size_t piece, bool takes_text = true) {
   FrameReader reader(takes_text);
   std::string out;

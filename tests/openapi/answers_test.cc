@@ -1,4 +1,4 @@
-// A real gateway's answers, each held against what the document says of that call and status.
+// A real gateway's responses, each compared with the document's schema for that call and status.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -48,7 +48,7 @@ class Answers : public testing::Test {
     if (gateway_ == nullptr) GTEST_SKIP() << "the plugin local is not built";
   }
 
-  // Checks an answer against the operation; answers its body.
+  // Checks a response against the operation; returns its body.
   static Json check(const std::string& method, const std::string& path, const HttpResponse& answer,
                     int status) {
     std::string where =
@@ -144,7 +144,7 @@ TEST_F(Answers, ExecStream) {
   EXPECT_EQ(events.back(), "exit");
 }
 
-// What /exec answers of a long-lived exec; its exec_id.
+// Checks the response of /exec to a long-lived exec; returns its exec_id.
 std::string started(Gateway& gateway, const std::string& body) {
   const HttpResponse answer = gateway.post("/exec", body);
   EXPECT_EQ(answer.status, 202) << answer.body;
@@ -221,7 +221,7 @@ TEST_F(Answers, LongLivedExecsRefusals) {
   refused("/exec", R"({"command":"true","wait_sec":60,"cwd":"absent"})", 400, "invalid_request");
 }
 
-// What only the journal has of an exec.
+// An exec of which only the journal is left.
 TEST_F(Answers, LongLivedExecsOfTheJournal) {
   Gateway own(
       "allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\nexec: {keep_ended_sec: 0.1}\n");
@@ -296,7 +296,7 @@ TEST_F(Answers, Archives) {
   check("get", path, gateway_->get(url + "&agent_id=tar"), 400);
 }
 
-// What is read of its events before it ends with its sandbox.
+// Its events are read before it ends with its sandbox.
 TEST_F(Answers, Watch) {
   constexpr const char* kWatch = "/workspace/watch";
   HttpConnection connection(gateway_->url());

@@ -108,7 +108,7 @@ TEST(Openapi, EveryComponentIsUsed) {
     if (kind == "securitySchemes") continue;
     for (const auto& [name, value] : members.items()) {
       if (kind == "responses" && (name == "NotFound" || name == "MethodNotAllowed"))
-        continue;  // of no operation
+        continue;  // used by no operation
       EXPECT_EQ(used.count("#/components/" + kind + "/" + name), 1u) << kind << "/" << name;
     }
   }
@@ -152,7 +152,7 @@ TEST(Openapi, OnlyHealthNeedsNoKey) {
   }
 }
 
-// Those of a message of MCP are its revision's.
+// The fields of an MCP message belong to its revision.
 bool takes_any_field(const front::Route& row) { return !row.fields.empty() && row.fields.front() == "*"; }
 
 TEST(Openapi, UnknownRequestFieldsAreRefused) {

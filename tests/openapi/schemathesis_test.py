@@ -61,8 +61,8 @@ def main():
                     TOOL, "run", f"http://127.0.0.1:{port}/openapi.json", "-H", f"Authorization: Bearer {key}",
                     "--checks", CHECKS, "--max-examples", examples, "--generation-deterministic",
                     "--phases", "examples,coverage,fuzzing", "--request-timeout", "30", "--continue-on-failure",
-                    "--exclude-operation-id", "watchDirectory",  # its answer has no end
-                    # What they refuse is MCP's, which its own suite looks at.
+                    "--exclude-operation-id", "watchDirectory",  # its response has no end
+                    # MCP defines what they refuse, and its own suite tests that.
                     "--exclude-operation-id", "mcp", "--exclude-operation-id", "mcpOfAgent",
                     "--suppress-health-check", "all", "--warnings", "off", "--no-color",
                 ],

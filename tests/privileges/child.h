@@ -1,4 +1,4 @@
-// Runs a function in a forked child, because what it does to the process cannot be undone.
+// Runs a function in a forked child, because its effect on the process cannot be undone.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 namespace isogate::test {
 
 struct ChildEnd {
-  std::string said;    // what the function returned; empty when the child died before
+  std::string said;    // what the function returned; empty if the child died first
   int exit_code = -1;  // 0 when it returned
   int term_signal = 0;
 };

@@ -25,7 +25,7 @@
 namespace isogate::test {
 namespace {
 
-// Both as root and as an ordinary user: the filter alone must hold.
+// Both as root and as an ordinary user: the filter must suffice.
 ChildEnd filtered(const std::function<std::string()>& body) {
   return in_child([&]() -> std::string {
     if (auto result = install_front_filter(); !result) return result.error().message;
@@ -190,7 +190,7 @@ TEST(FrontFilter, a_deadly_call_is_reported_by_name_before_the_end) {
   }
 }
 
-// Blocked, ignored or caught by somebody else: each would be a way to live on.
+// Blocked, ignored or caught by another handler: each would keep the front alive.
 TEST(FrontFilter, the_report_cannot_be_switched_off) {
   const auto record = [](const char* name) { return std::string(name); };
   const std::function<void()> tricks[] = {[] { ::signal(SIGSYS, SIG_IGN); },

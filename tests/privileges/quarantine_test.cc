@@ -27,7 +27,7 @@ ChildEnd quarantined(Runner runner, const std::function<std::string()>& body) {
   });
 }
 
-// As whoever runs the tests, and as an ordinary user.
+// As the user who runs the tests, and as an ordinary user.
 class Quarantine : public testing::TestWithParam<Runner> {
  protected:
   static ChildEnd run(const std::function<std::string()>& body) { return quarantined(GetParam(), body); }

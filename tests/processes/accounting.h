@@ -23,7 +23,7 @@ class Accounting {
   Accounting& operator=(const Accounting&) = delete;
   ~Accounting();
   [[nodiscard]] const std::string& obstacle() const { return obstacle_; }  // empty: it runs
-  // The records so far, and no more to come.
+  // Ends the accounting; returns the records.
   std::vector<EndedProcess> stop();
 
  private:

@@ -9,7 +9,7 @@
 #include "tests/support/processes.h"
 #include "tests_dirs.h"
 
-// The promise of REQUIRE_REMOTE, by the kernel's own word: nothing is ever run on this host.
+// The promise of REQUIRE_REMOTE, checked with the kernel's own records: nothing ever runs on this host.
 namespace isogate::test {
 namespace {
 
@@ -34,7 +34,7 @@ const Call kCalls[] = {{"POST", "/exec", R"({"agent_id":"a","command":"touch ran
                        {"PUT", "/workspace/files/a/x", "y"},
                        {"DELETE", "/workspace/files/a/x", ""}};
 
-// `here` runs on this host, however well, and is up and probed all the time. No Engine is where docker looks.
+// `here` runs on this host, and is up and probed all the time. docker finds no Engine.
 std::string yaml() {
   return "probe_interval_sec: 1\nbackends:\n  - name: docker\n    config: {host: "
          "\"unix:///nonexistent/docker.sock\"}\n  - name: k8s\n    plugin: no-such-plugin\n  - name: local\n"
@@ -43,7 +43,7 @@ std::string yaml() {
 
 void expect_refused(const Answer& answer, const char* what) {
   EXPECT_TRUE(refused(answer, 503, "backend_unavailable")) << what;
-  // An Engine may come; that a backend of this host is named stays wrong.
+  // An Engine may appear; naming a backend of this host stays an error.
   const bool named = answer.text.find("the request names backend") != std::string::npos;
   EXPECT_EQ(answer.header("Retry-After"), named ? "" : "5") << what << answer.text;
   EXPECT_EQ(answer.body.value("/error/retryable"_json_pointer, named), !named) << what;
@@ -58,7 +58,7 @@ class RequireRemote : public testing::Test {
   void SetUp() override {
     if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
   }
-  // Every backend has come to its verdict.
+  // Every backend has its verdict.
   static bool settled(const Caller& caller) {
     return eventually(30, [&] {
       const Answer answer = caller.get("/backends");
@@ -82,7 +82,7 @@ class RequireRemote : public testing::Test {
   }
 };
 
-// From the moment that it is up: not one process, whatever is called and however often backends are probed.
+// Once it is up: not a single process, whatever is called and however often backends are probed.
 TEST_F(RequireRemote, NothingIsSpawnedByProcessAccounting) {
   GatewayOptions options;
   options.yaml = "require_remote: true\n" + yaml();
@@ -90,13 +90,13 @@ TEST_F(RequireRemote, NothingIsSpawnedByProcessAccounting) {
   Gateway gateway(options);
   const Caller me(gateway, "");
   ASSERT_TRUE(settled(me)) << me.get("/backends").text;
-  ASSERT_GT(host_of(gateway, "here"), 0) << "nobody is probed: " << me.get("/backends").text;
+  ASSERT_GT(host_of(gateway, "here"), 0) << "no backend is probed: " << me.get("/backends").text;
   const std::vector<pid_t> start = descendants_of(gateway.pid());
   std::set<pid_t> ours(start.begin(), start.end());
   ours.insert(gateway.pid());
   Accounting accounting;
   if (!accounting.obstacle().empty()) GTEST_SKIP() << accounting.obstacle();
-  // That the records would show it.
+  // The control: the records would show it.
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);
@@ -108,7 +108,7 @@ TEST_F(RequireRemote, NothingIsSpawnedByProcessAccounting) {
   };
   EXPECT_TRUE(eventually(10, probed_thrice));
   expect_nothing_served(gateway, 17);
-  EXPECT_EQ(descendants_of(gateway.pid()), start) << "a process came or went";
+  EXPECT_EQ(descendants_of(gateway.pid()), start) << "a process started or ended";
   std::set<pid_t> seen;
   for (const EndedProcess& each : accounting.stop()) {
     seen.insert(each.pid);
@@ -117,7 +117,7 @@ TEST_F(RequireRemote, NothingIsSpawnedByProcessAccounting) {
   EXPECT_EQ(seen.count(child), 1u) << "the accounting does not show what ended";
 }
 
-// From the very first on, nothing but the gateway's own processes.
+// From the start on, only the gateway's own processes.
 TEST_F(RequireRemote, NoOtherProgramEverRuns) {
   Accounting accounting;
   if (!accounting.obstacle().empty()) GTEST_SKIP() << accounting.obstacle();
@@ -174,7 +174,7 @@ TEST_F(RequireRemote, WhatTheFileTurnsOnNothingTurnsOff) {
     expect_nothing_served(gateway, 17);
   } catch (const std::runtime_error& error) {
     EXPECT_NE(std::string(error.what()).find("require"), std::string::npos)
-        << error.what();  // refused: fine, too
+        << error.what();  // a refusal is fine, too
   }
 }
 

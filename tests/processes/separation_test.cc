@@ -19,7 +19,7 @@
 #include "tests/support/processes.h"
 #include "tests_dirs.h"
 
-// What each process of root's gateway has, and has not, as /proc shows it.
+// What each process of root's gateway has and does not have, according to /proc.
 namespace isogate::test {
 namespace {
 
@@ -36,7 +36,7 @@ std::string four(uid_t id) {
   return n + "\t" + n + "\t" + n + "\t" + n;
 }
 
-// None, or its own.
+// None, or only its own.
 bool no_groups_but(pid_t pid, gid_t own) {
   const std::string groups = status_field(pid, "Groups");
   return groups.empty() || groups == std::to_string(own) + " ";
@@ -105,7 +105,7 @@ class Separation : public testing::Test {
   uid_t front_uid = 0;
   gid_t front_gid = 0;
 
-  // What the front could do, were it taken over: its user, no capability.
+  // What an attacker who controls the front could do: as its user, without capabilities.
   std::string as_the_front(const std::function<std::string()>& body) const {
     const ChildEnd end = in_child([&]() -> std::string {
       if (::setgroups(0, nullptr) != 0 || ::setresgid(front_gid, front_gid, front_gid) != 0 ||
@@ -201,7 +201,7 @@ TEST_F(Separation, TheSupervisorHasNoConnection) {
   }
   const auto states = tcp_states(gateway_->pid());
   EXPECT_EQ(states, std::vector<std::string>{"0A"}) << "its one socket listens";
-  EXPECT_GE(tcp_states(front).size(), 21u) << "the front has them";
+  EXPECT_GE(tcp_states(front).size(), 21u) << "the front has the connections";
   EXPECT_EQ(status_field(gateway_->pid(), "Threads"), "1");
 }
 

@@ -12,13 +12,13 @@
 #include "tests/support/api.h"
 #include "tests/support/processes.h"
 
-// A front that has been taken over tries what its filter forbids.
+// A front that an attacker controls tries what its filter forbids.
 namespace isogate::test {
 namespace {
 
 #if defined(__x86_64__)
-// Makes a process make another system call in place of its next wait for events. In any other place it would
-// go on with what it does not expect, and perhaps end of that.
+// Makes a process make another system call in place of its next wait for events. Anywhere else it would
+// continue with an unexpected result, and might end because of that.
 testing::AssertionResult make_it_call(pid_t pid, long system_call, unsigned long first_argument) {
   if (::ptrace(PTRACE_SEIZE, pid, 0, 0) != 0)
     return testing::AssertionFailure() << "cannot take it over: " << std::strerror(errno);
@@ -31,7 +31,7 @@ testing::AssertionResult make_it_call(pid_t pid, long system_call, unsigned long
       wrong = std::string("it does not stop: ") + std::strerror(errno);
       return true;
     }
-    // One that has already brought events would lose them.
+    // A wait that already has events would lose them.
     const bool interrupted = static_cast<long long>(registers.rax) < 0;
     if (interrupted && (registers.orig_rax == SYS_epoll_wait || registers.orig_rax == SYS_epoll_pwait))
       return true;
@@ -49,7 +49,7 @@ testing::AssertionResult make_it_call(pid_t pid, long system_call, unsigned long
   return testing::AssertionSuccess();
 }
 
-// Milliseconds that the supervisor waits before it starts the next front; INT_MAX: it does not say.
+// Milliseconds that the supervisor waits before it starts the next front; INT_MAX: not logged.
 int backoff_after(const std::string& log, const std::string& system_call) {
   const std::regex line(
       "front_crashed\",\"reason\":\"signal 31 \\(SIGSYS\\), for the forbidden system call `" + system_call +
@@ -94,7 +94,7 @@ TEST(Violation, KillsTheFrontIsNamedInTheLogAndTheFrontComesBack) {
   }
 }
 
-// What is refused, not deadly, does not end it.
+// A call that is refused, not deadly, does not end it.
 TEST(Violation, WhatLibrariesProbeForIsOnlyRefused) {
   if (!root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
   Gateway gateway("allow_unisolated: true\nbackends: [{name: local}]\n");

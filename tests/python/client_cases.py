@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 
 class Blocking:
-    """The asynchronous client behind the methods of the synchronous one, so that one case serves both."""
+    """The asynchronous client with the methods of the synchronous one, so that one case serves both."""
 
     def __init__(self, portal, inner):
         self.portal, self.inner = portal, inner
@@ -350,7 +350,7 @@ def test_the_tree_is_listed_moved_and_removed(box, at):
 
 
 class Noise(io.RawIOBase):
-    """So many bytes, made as they are read."""
+    """A number of bytes, generated as they are read."""
 
     piece = hashlib.shake_128(b"noise").digest(65521)
 

@@ -1,4 +1,4 @@
-"""docs/openapi.json held against what a client really sends and receives."""
+"""docs/openapi.json compared with what a client really sends and receives."""
 
 import json
 import pathlib
@@ -96,7 +96,7 @@ OPERATIONS = [Operation(method, path, item, described) for path, item in DOCUMEN
 
 
 class Witness:
-    """Which operations were called; each request and answer is checked against the document."""
+    """Which operations were called; each request and response is checked against the document."""
 
     def __init__(self):
         self.seen = set()

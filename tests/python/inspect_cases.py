@@ -40,7 +40,7 @@ def anyio_backend():
 
 
 def clean_tmp():
-    """The checks leave files of fixed names in /tmp, which is this machine's on `local`."""
+    """The checks leave files with fixed names in /tmp, which is this machine's on `local`."""
     if BACKEND == "local":
         for each in ["test_cwd_absolute", "test_rw_including_directory_absolute",
                      "inspect_ai_test_write_text_file_is_directory", "inspect_ai_test_write_binary_file_is_directory"]:
@@ -64,7 +64,7 @@ def sandbox_env(shared, request):
 
 
 def scripted(*answers, **settings):
-    """The environment of a gateway that gives these answers, and what it was asked."""
+    """The environment of a gateway that sends these responses, and the requests that it got."""
     script = Script(*answers)
     gateway = isogate.AsyncIsogate("http://127.0.0.1:1", "k", retries=0, http_transport=script)
     return IsogateSandboxEnvironment(gateway, gateway.sandbox("a"), "/w", True, **settings), script
@@ -76,7 +76,7 @@ SANDBOX = {"agent_id": "a", "sandbox_id": "s", "backend": "b", "isolation": "vm"
 
 @pytest.fixture
 def answers(monkeypatch):
-    """Gives every gateway that is made these answers; what they were asked."""
+    """Makes every gateway send these responses; returns the requests."""
     def given(*answers):
         script = Script(*answers)
         made = functools.partial(isogate.AsyncIsogate, http_transport=script)
@@ -211,7 +211,7 @@ async def test_a_task_has_a_sandbox_for_each_sample_and_leaves_none(tmp_path):
 
 
 def test_the_program_of_the_page_prints_what_the_page_says(tmp_path):
-    # From here the package is not installed, so that its entry point is not there.
+    # The package is not installed here, so its entry point is missing.
     run = "import sys; import isogate.inspect; from inspect_ai._cli.main import main; sys.argv[0] = 'inspect'; main()"
     printed, expected = run_page("inspect.md", tmp_path, "-c", run, "eval", "hello.py", "--model", "mockllm/model",
                                  "--display", "plain")

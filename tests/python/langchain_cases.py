@@ -29,17 +29,17 @@ def anyio_backend():
 
 
 class Scripted(GenericFakeChatModel):
-    """A model that says what it is told, and takes any tools."""
+    """A model with scripted messages, which accepts any tools."""
 
     def bind_tools(self, tools, **options):
         return self
 
 
-# Checks that contradict the release of deepagents that is tested, and how.
+# Checks that contradict the tested release of deepagents, and how.
 EXPECTED = dict.fromkeys(
     ["test_glob", "test_glob_basic_pattern", "test_glob_hidden_files_explicitly", "test_glob_with_character_class",
-     "test_glob_with_question_mark"], "since deepagents 0.7 the framework's own glob answers absolute paths")
-EXPECTED["test_glob_with_directories"] = "since deepagents 0.7 the framework's own glob answers no directories"
+     "test_glob_with_question_mark"], "since deepagents 0.7 the framework's own glob returns absolute paths")
+EXPECTED["test_glob_with_directories"] = "since deepagents 0.7 the framework's own glob returns no directories"
 EXPECTED["test_write_existing_file_fails"] = "since deepagents 0.7 the framework's own write replaces a file"
 if Version(version("deepagents")) < Version("0.7"):
     EXPECTED = {}

@@ -1,4 +1,4 @@
-"""What the client does without a gateway: what it sends again, what an error means, what it makes of a broken answer. Started
+"""What the client does without a gateway: what it sends again, what an error means, how it handles a broken response. Started
 by package_test.py."""
 
 import copy
@@ -38,7 +38,7 @@ def unread(answer):
 
 
 class Script(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """Answers, or raises, what it was given, one after another; keeps what it was asked."""
+    """Returns, or raises, what it was given, one after another; keeps the requests."""
 
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []

@@ -1,4 +1,4 @@
-"""The programs of pages of docs/, and what the pages say that they print."""
+"""The programs in the pages of docs/, and the output that the pages show."""
 
 import pathlib
 import re

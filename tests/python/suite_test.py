@@ -28,7 +28,7 @@ SUITES = {
 
 
 def environment(gateway, packages):
-    """What a program needs that finds the gateway by its environment."""
+    """The environment of a program that finds the gateway by it."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ISOGATE_")}
     return {**inherited, "ISOGATE_URL": gateway.api, "ISOGATE_KEY": gateway.key, "PYTHONPATH": f"{CLIENT}:{packages}",
             "PYTHONDONTWRITEBYTECODE": "1", "ISOGATE_TEST_BACKEND": gateway.backend,

@@ -1,5 +1,5 @@
-// What the tests of the runner share: a Runner of each kind, one program run with its output, and a look at
-// what is left of it.
+// What the tests of the runner share: a Runner of each kind, one run of a program with its output, and a
+// check of what is left of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ struct Output {
   std::string out, err;
 };
 
-// A mark in the environment of everything a command starts, and who still carries it.
+// A mark in the environment of everything a command starts, and the processes that still have it.
 std::string new_mark();
 std::vector<int> marked(const std::string& mark);
 bool gone_within(const std::string& mark, double seconds);

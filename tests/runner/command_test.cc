@@ -1,4 +1,4 @@
-// How a program is started, what it is given, and what is told about its end.
+// How a program is started, what it gets, and what is reported about its end.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -110,7 +110,7 @@ TEST_P(CommandTest, program_is_looked_up_in_the_path_it_is_given) {
   command.env = {{"PATH", first.path + ":/no/such/dir"}};
   EXPECT_EQ(run_captured(runner(), command).ending->exit_code, 126);
   command.argv = {"true"};
-  command.env = {};  // no PATH: the usual one
+  command.env = {};  // no PATH: the default one
   EXPECT_EQ(run_captured(runner(), command).ending->exit_code, 0);
 }
 
@@ -142,13 +142,13 @@ TEST_P(CommandTest, an_empty_element_of_path_is_the_working_directory) {
   }
 }
 
-// What is searched for costs the host what was sent, whatever the product of PATH and argv[0].
+// A search costs the host no more memory than the request, whatever the product of PATH and argv[0].
 TEST_P(CommandTest, a_search_costs_the_host_nothing) {
   for (const auto& [name, colons] : {std::pair<size_t, size_t>{20000, 40000}, {NAME_MAX, 131000}}) {
     Command command(Site::host());
     command.argv = {std::string(name, 'n')};
     command.env = {{"PATH", std::string(colons, ':')}};
-    { std::ofstream("/proc/self/clear_refs") << 5; }  // VmHWM begins anew
+    { std::ofstream("/proc/self/clear_refs") << 5; }  // resets VmHWM
     const long before = peak_kib();
     const auto output = run_captured(runner(), command);
     EXPECT_LT(peak_kib() - before, 8192) << "KiB";
@@ -203,7 +203,7 @@ TEST_P(CommandTest, works_in_the_directory_it_is_given) {
   EXPECT_NE(refused.error().message.find("working directory"), std::string::npos);
 }
 
-// Who opens it and who removes it race: it is looked at again where the program starts.
+// It may be removed after it was opened: it is checked again where the program starts.
 TEST_P(CommandTest, starts_nothing_in_a_directory_that_is_gone) {
   const Directory directory;
   const std::string path = directory.path + "/gone";

@@ -1,5 +1,5 @@
-// Enclosures without a backend: a copy of this host's own mounts, a network of nothing, a filter that allows
-// all.
+// Enclosures without a backend: a copy of this host's own mounts, an empty network, a filter that allows
+// everything.
 #include "runner/enclosure/enclosure.h"
 
 #include <arpa/inet.h>
@@ -69,7 +69,7 @@ class EnclosureTest : public ::testing::Test {
     struct statx root {};
     ASSERT_EQ(::statx(AT_FDCWD, "/", 0, STATX_BASIC_STATS, &root), 0);
     if ((root.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0)
-      GTEST_SKIP() << "in a chroot a mount namespace has no root of its own";
+      GTEST_SKIP() << "in a chroot a mount namespace does not have its own root";
     runner_ = Runner::make({.use_leaf = false, .group = "isogate-enclosure"});
     site_ = make(true);
     ASSERT_TRUE(site_.has_value());
@@ -81,7 +81,7 @@ class EnclosureTest : public ::testing::Test {
     EXPECT_TRUE(inits().empty()) << inits().size() << " inits are left";
   }
 
-  // Anything of it may be changed before it is made.
+  // Any part of it may be changed before it is created.
   using Change = std::function<void(EnclosureOptions&, EnclosureProfile&)>;
   std::optional<Site> make(bool ahead, Limits limits = {}, const Change& change = {}) {
     EnclosureOptions options;
@@ -121,7 +121,7 @@ class EnclosureTest : public ::testing::Test {
 };
 
 TEST_F(EnclosureTest, endings_are_the_programs_own) {
-  for (int i = 0; i < 3; ++i) {  // on demand, then made ahead
+  for (int i = 0; i < 3; ++i) {  // on demand, then made in advance
     EXPECT_EQ(runner_->run(shell_in("exit 0"))->exit_code, 0);
     EXPECT_EQ(runner_->run(shell_in("exit 255"))->exit_code, 255);
     EXPECT_EQ(runner_->run(shell_in("kill -TERM $$"))->term_signal, SIGTERM);
@@ -132,7 +132,7 @@ TEST_F(EnclosureTest, endings_are_the_programs_own) {
 
 TEST_F(EnclosureTest, it_is_pid_2_of_its_own_namespace) {
   const auto output = run_captured(*runner_, shell_in("echo $$; id -u; echo /proc/[0-9]*; ulimit -n"));
-  EXPECT_EQ(output.out, "2\n" + std::to_string(kUid) + "\n/proc/2\n64\n") << "its init is not to be seen";
+  EXPECT_EQ(output.out, "2\n" + std::to_string(kUid) + "\n/proc/2\n64\n") << "its init is not visible";
 }
 
 TEST_F(EnclosureTest, orphans_end_with_it) {
@@ -168,7 +168,7 @@ TEST_F(EnclosureTest, a_cancelled_one_dies_whole) {
   EXPECT_TRUE(marked(mark).empty());
 }
 
-// A tenant cannot, but the kernel may: memory runs out, an operator errs.
+// A tenant cannot kill it, but the kernel or an operator can.
 TEST_F(EnclosureTest, a_killed_init_is_lost_and_never_success) {
   std::thread killer([&] {
     soon([] { return !inits().empty(); });
@@ -179,17 +179,17 @@ TEST_F(EnclosureTest, a_killed_init_is_lost_and_never_success) {
   killer.join();
   ASSERT_FALSE(ending.ok());
   EXPECT_EQ(ending.error().status, ISOGATE_LOST);
-  EXPECT_EQ(runner_->run(shell_in("exit 3"))->exit_code, 3) << "the next one is not concerned";
+  EXPECT_EQ(runner_->run(shell_in("exit 3"))->exit_code, 3) << "the next exec is not affected";
 }
 
 TEST_F(EnclosureTest, one_that_is_killed_while_it_waits_is_replaced) {
   EXPECT_EQ(runner_->run(shell_in("true"))->exit_code, 0);
   std::vector<pid_t> waiting;
-  ASSERT_TRUE(soon([&] {  // the same for a while: not that of the run before, which is about to end
+  ASSERT_TRUE(soon([&] {  // the same for a while: not that of the previous run, which is about to end
     waiting = inits();
     ::usleep(50'000);
     return waiting.size() == 1 && inits() == waiting;
-  })) << "one is made ahead";
+  })) << "one is made in advance";
   const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, waiting.front(), 0)));
   ASSERT_TRUE(process);
   ::kill(waiting.front(), SIGKILL);
@@ -213,7 +213,7 @@ TEST_F(EnclosureTest, many_at_once) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
-  EXPECT_TRUE(soon([] { return inits().size() <= 1; })) << inits().size() << " are left to be reaped";
+  EXPECT_TRUE(soon([] { return inits().size() <= 1; })) << inits().size() << " are not reaped";
 }
 
 TEST_F(EnclosureTest, without_inits_ahead_none_waits) {
@@ -240,7 +240,7 @@ TEST_F(EnclosureTest, what_cannot_be_run_is_told) {
   command.argv.assign(60, std::string(100'000, 'x'));
   command.argv[0] = "/bin/true";
   ending = runner_->run(command);
-  ASSERT_FALSE(ending.ok()) << "more than the kernel takes";
+  ASSERT_FALSE(ending.ok()) << "more than the kernel accepts";
   EXPECT_EQ(ending.error().status, ISOGATE_INVALID_ARGUMENT);
 }
 
@@ -254,9 +254,9 @@ TEST_F(EnclosureTest, limits_of_all_runs_and_of_one) {
   EXPECT_TRUE(ending->oom_killed);
   command.argv = shell("head -c 1M /dev/zero | tail -c 1M | wc -c", "").argv;
   ending = runner_->run(command);
-  EXPECT_FALSE(ending->oom_killed) << "of the run before";
+  EXPECT_FALSE(ending->oom_killed) << "it counts the previous run";
   EXPECT_EQ(ending->exit_code, 0);
-  // tail holds twice as much where its pipe gives it little at a time: less than all may have.
+  // tail needs twice as much if its pipe returns little at a time: still less than the limit of all runs.
   command.argv = shell("head -c 30M /dev/zero | tail -c 30M | wc -c", "").argv;
   command.limits.set(ISOGATE_LIMIT_MEMORY_BYTES, 16u << 20);
   EXPECT_TRUE(runner_->run(command)->oom_killed) << "its own limit is lower";
@@ -286,7 +286,7 @@ TEST_F(EnclosureTest, evidence_is_taken_inside) {
   EXPECT_NE(evidence->ns_uts, own->ns_uts);
 }
 
-// A listener in the enclosure's own network, which stands for one of the gateway that can be reached.
+// A listener in the enclosure's own network plays a listener of the gateway that can be reached.
 TEST_F(EnclosureTest, evidence_tries_every_listener) {
   Fd listener;
   uint16_t port = 0;
@@ -327,11 +327,11 @@ TEST_F(EnclosureTest, evidence_tries_every_listener) {
   EXPECT_EQ(flags("0.0.0.0:" + std::to_string(port)), kAll | kOne) << "a wildcard listens on the loopback";
   EXPECT_EQ(flags("[::]:" + std::to_string(port)), kAll | kOne);
   EXPECT_EQ(flags("192.0.2.1:" + std::to_string(port)), kAll | kOne) << "the loopback is tried, too";
-  EXPECT_EQ(flags("127.0.0.1:1 nonsense"), 0u) << "what cannot be named was not tried";
+  EXPECT_EQ(flags("127.0.0.1:1 nonsense"), 0u) << "an invalid address counts as untried";
   EXPECT_EQ(flags("127.0.0.1:0"), 0u);
   std::string many;
   for (int i = 2; i < 100; ++i) many += "127.0.0.1:" + std::to_string(i) + " ";
-  EXPECT_EQ(flags(many), 0u) << "more than are tried";
+  EXPECT_EQ(flags(many), 0u) << "more than it tries";
   EXPECT_TRUE(runner_->release(*other).ok());
 }
 
@@ -357,7 +357,7 @@ TEST_F(EnclosureTest, every_run_shows_its_isolation) {
   EXPECT_EQ(runner_->run(shell("true"))->isolation, ISOGATE_ISOLATION_NONE);
 }
 
-// What one init has to find, and does not: no program is started, on demand or ahead.
+// An init does not find what it must find: no program is started, neither on demand nor in advance.
 TEST_F(EnclosureTest, an_init_that_is_elsewhere_runs_nothing) {
   const std::pair<const char*, Change> cases[] = {
       {"this host's network namespace",
@@ -369,14 +369,14 @@ TEST_F(EnclosureTest, an_init_that_is_elsewhere_runs_nothing) {
       {"a workspace",
        [](EnclosureOptions& options, EnclosureProfile&) { options.workspace = *mark_of(AT_FDCWD, "/"); }},
       {"unknown mount namespace",
-       [](EnclosureOptions&, EnclosureProfile& profile) {  // it cannot look
+       [](EnclosureOptions&, EnclosureProfile& profile) {  // the init cannot look
          profile.filter = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_statx, 0, 1),
                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
        }},
       {"init has ended",
-       [](EnclosureOptions&, EnclosureProfile& profile) {  // it cannot say
+       [](EnclosureOptions&, EnclosureProfile& profile) {  // the init cannot report
          profile.filter = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendto, 0, 1),
                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
@@ -411,7 +411,7 @@ TEST_F(EnclosureTest, nothing_begins_in_one_that_is_closed) {
   EXPECT_EQ(evidence.error().status, ISOGATE_NO_SANDBOX);
 }
 
-// A zombie whose parent is outside keeps its pid namespace's init from ending, as a stuck disk would.
+// A zombie whose parent is outside keeps the init of its pid namespace from ending, as a stuck disk would.
 TEST_F(EnclosureTest, what_is_held_back_by_the_kernel_is_said) {
   pid_t held = -1;
   std::thread intruder([&] {
@@ -419,7 +419,7 @@ TEST_F(EnclosureTest, what_is_held_back_by_the_kernel_is_said) {
     const Fd init(static_cast<int>(::syscall(SYS_pidfd_open, inits().front(), 0)));
     const auto entered = run_apart([&]() -> Result<void> {
       if (::setns(init.get(), CLONE_NEWPID) != 0) return os_error("setns", errno);
-      // A child of this process's, not of the one that was run apart.
+      // A child of this process, not of the separate one.
       held = static_cast<pid_t>(::syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, 0));
       if (held == 0) {
         for (;;) ::syscall(SYS_pause);
@@ -483,7 +483,7 @@ TEST(InitProof, each_part_is_compared) {
   but([](InitProof& proof) { proof.gid = 0; });
   but([](InitProof& proof) { proof = {}; });
   for (size_t i = 0; i < wrong.size(); ++i) EXPECT_FALSE(check_proof(wrong[i], marks, 7, 7).ok()) << i;
-  marks.user = marks.host[5] = right.namespaces[5];  // root makes no user namespace
+  marks.user = marks.host[5] = right.namespaces[5];  // root creates no user namespace
   EXPECT_TRUE(check_proof(right, marks, 7, 7).ok());
 }
 

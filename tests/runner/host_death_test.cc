@@ -1,4 +1,4 @@
-// A host that dies without a word takes everything it runs along.
+// A host that is killed takes everything it runs with it.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -59,7 +59,7 @@ const char* const kDetached =
 TEST_P(HostDeathTest, killed_host_leaves_nothing) {
   double best = 1e9;
   for (int attempt = 0; attempt < 5 && best > 0.25;
-       ++attempt) {  // the bound holds on a machine that is not overloaded
+       ++attempt) {  // the bound applies to a machine that is not overloaded
     const std::string mark = new_mark();
     const pid_t host = start_host(GetParam(), mark, kDetached);
     ASSERT_TRUE(there_within(mark, 6, 30)) << marked(mark).size();
@@ -135,7 +135,7 @@ TEST(WatcherTest, keeps_nothing_of_its_host) {
   ASSERT_TRUE(there_within(mark, 1, 30));
   const pid_t watcher = child_named(host, "isogate-watch");
   ASSERT_GT(watcher, 0);
-  // It gives memory back on its way to the wait for its host's death, the stack of its environment last.
+  // It frees memory before it waits for its host's death, the stack with its environment last.
   const auto start = std::chrono::steady_clock::now();
   while (!environment_of(watcher).empty() && seconds_since(start) < 30) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -161,7 +161,7 @@ TEST(SweepTest, bases_of_dead_runners_are_swept_and_those_of_living_ones_spared)
                       other = hierarchy.directory + "/" + group + ".x";
     ASSERT_EQ(::mkdir(dead.c_str(), 0755), 0);
     ASSERT_EQ(::mkdir((dead + "/e0").c_str(), 0755), 0);
-    ASSERT_EQ(::mkdir(other.c_str(), 0755), 0);  // not a name of ours
+    ASSERT_EQ(::mkdir(other.c_str(), 0755), 0);  // not one of our names
     {
       auto next = CgroupBase::make(hierarchy, group);
       ASSERT_TRUE(next.ok()) << next.error().message;
@@ -172,7 +172,7 @@ TEST(SweepTest, bases_of_dead_runners_are_swept_and_those_of_living_ones_spared)
     }
     ::rmdir(other.c_str());
   }
-  if (tried == 0) GTEST_SKIP() << "no cgroup can be made here";
+  if (tried == 0) GTEST_SKIP() << "no cgroup can be created here";
 }
 
 TEST(SweepTest, what_runs_in_a_dead_ones_leaf_is_killed) {
@@ -181,10 +181,10 @@ TEST(SweepTest, what_runs_in_a_dead_ones_leaf_is_killed) {
   const pid_t host = start_host(Kind::leaf, mark, kDetached);
   ASSERT_TRUE(there_within(mark, 6, 30));
   const pid_t watcher = child_named(host, "isogate-watch");
-  ::kill(watcher, SIGKILL);  // now nobody watches
+  ::kill(watcher, SIGKILL);  // now nothing watches it
   ::kill(host, SIGKILL);
   ::waitpid(host, nullptr, 0);
-  // It holds the lock of the base until it is gone, a zombie at least: those have no program.
+  // It has the lock of the base until it is dead, or a zombie: zombies have no program.
   const std::string program = "/proc/" + std::to_string(watcher) + "/exe";
   char ignored[8];
   for (int i = 0; i < 500 && ::readlink(program.c_str(), ignored, sizeof ignored) > 0; ++i) ::usleep(10'000);

@@ -1,5 +1,5 @@
-// A host to be killed: runs one script with a Runner, as `runner_host leaf|reaper <mark> <script>`. Like
-// every host it has a thread besides those that run programs.
+// A host that will be killed: runs one script with a Runner, as `runner_host leaf|reaper <mark> <script>`.
+// Like every host it has a thread in addition to those that run programs.
 #include <cstdio>
 #include <cstring>
 #include <thread>

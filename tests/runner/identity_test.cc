@@ -1,4 +1,4 @@
-// What a program with an identity of its own is, and what it finds.
+// A program with its own identity, and what it finds.
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kIdentityUid = 61998, kGid = 61999;
 
-// As a host has them: none with which a limit could be raised.
+// Those of a backend host: none that could raise a limit.
 bool leave_host_capabilities() {
   __user_cap_header_struct head{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct sets[2] = {};
@@ -54,7 +54,7 @@ TEST_P(IdentityTest, program_has_the_ids_no_group_and_no_capability) {
 TEST_P(IdentityTest, a_host_of_few_descriptors_measures_too) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::close_range(3, ~0U, 0);  // what the runners of other tests hold
+    ::close_range(3, ~0U, 0);  // descriptors of other tests' runners
     const rlimit few{400, 400};
     if (::setrlimit(RLIMIT_NOFILE, &few) != 0 || !leave_host_capabilities()) ::_exit(2);
     RunnerOptions options;

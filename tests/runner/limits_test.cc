@@ -24,7 +24,7 @@ class LimitsTest : public RunnerTest {
 };
 INSTANTIATE_TEST_SUITE_P(Each, LimitsTest, testing::Values(Kind::leaf, Kind::reaper), name_of);
 
-// Where the program finds itself in one controller's hierarchy, and what stands there.
+// The program's group in one controller's hierarchy, and the content of a file there.
 const char* const kReadLimit = R"(
 controller=$1 file1=$2 file2=$3
 path=$(sed -n "s/^[0-9]*:\([^:]*,\)*$controller\(,[^:]*\)*://p" /proc/self/cgroup)
@@ -45,7 +45,7 @@ std::string limit_seen(Runner& runner, const Limits& limits, const std::string& 
 TEST_P(LimitsTest, memory_limit_kills_the_whole_exec_and_nothing_else) {
   if (!can(ISOGATE_CAP_LIMIT_MEMORY)) GTEST_SKIP() << missing();
   const std::string mark = new_mark();
-  // The shell itself survives the first kill in v1; what it started must not.
+  // On v1 the shell itself survives the first kill; its children must not.
   Command command = shell("sleep 100 & tail /dev/zero; echo survived; sleep 100", mark);
   command.limits.set(ISOGATE_LIMIT_MEMORY_BYTES, 48 * kMiB);
   const auto start = std::chrono::steady_clock::now();

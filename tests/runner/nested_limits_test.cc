@@ -6,7 +6,7 @@
 
 #include "runner/cgroup/cgroup.h"
 
-// Groups of a whole sandbox, and the groups of its runs in them.
+// The groups of a sandbox, and those of its runs in them.
 namespace isogate::test {
 namespace {
 
@@ -39,11 +39,11 @@ TEST_F(NestedLimits, OnlyWhatWasAskedForIsSet) {
   EXPECT_EQ(found.get(ISOGATE_LIMIT_MEMORY_BYTES) + found.get(ISOGATE_LIMIT_CPU_MILLIS), 0u);
   auto slot = (*nested)->acquire({}, false);
   ASSERT_TRUE(slot.ok());
-  EXPECT_EQ(slot->limits.size() + (slot->leaf ? 1 : 0), 1u) << "one hierarchy is to be joined";
+  EXPECT_EQ(slot->limits.size() + (slot->leaf ? 1 : 0), 1u) << "one hierarchy must be joined";
   (*nested)->release(std::move(*slot));
 }
 
-// The counter that tells whose memory ran out is of the run's own group, used again by later runs.
+// The counter that shows whose memory ran out belongs to the run's own group, which later runs use again.
 TEST_F(NestedLimits, ARunHasItsOwnCounter) {
   const auto nested = groups_->nest({{ISOGATE_LIMIT_MEMORY_BYTES, 64u << 20}}, false);
   ASSERT_TRUE(nested.ok());

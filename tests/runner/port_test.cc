@@ -1,4 +1,4 @@
-// What a connection to a port is between: no process, no namespace.
+// Connections to ports, without processes and namespaces.
 #include "runner/ports/port.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ Result<Fd> dial_here(uint16_t port, int cancel_fd = -1) {
 }
 
 TEST(Ports, NobodyListening) {
-  const Listener silent(-1);  // bound, so that nobody else listens there
+  const Listener silent(-1);  // bound, so that nothing else listens there
   const auto dialled = dial_here(silent.port);
   ASSERT_FALSE(dialled.ok());
   EXPECT_EQ(dialled.error().status, ISOGATE_NOT_FOUND);
@@ -59,7 +59,7 @@ TEST(Ports, AFullQueueIsWaitedForAWhile) {
   EXPECT_EQ(cancelled.error().status, ISOGATE_CANCELLED);
 }
 
-// The kernel may choose the port that is dialled as the one to dial from, and the socket connects to itself.
+// The kernel may choose the target port as the source port, so that the socket connects to itself.
 TEST(Ports, ASocketIsNotConnectedToItself) {
   auto sockets = make_port_sockets();
   sockaddr_in own{};
@@ -88,7 +88,7 @@ TEST(Ports, EndsWithItsReader) {
   ASSERT_EQ(::send(server.get(), "x", 1, MSG_NOSIGNAL), 1);
   ::shutdown(server.get(), SHUT_WR);
   const auto result = carried.get();
-  EXPECT_FALSE(result.ok()) << "what nobody reads is not delivered";
+  EXPECT_FALSE(result.ok()) << "unread bytes are not delivered";
 }
 
 }  // namespace

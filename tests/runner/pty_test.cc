@@ -11,7 +11,7 @@
 namespace isogate::test {
 namespace {
 
-// One program on a terminal, in a thread, with both ends of everything.
+// One program on a terminal, in a thread, with both ends of all its descriptors.
 class Session {
  public:
   Session(Runner& runner, const std::string& script, const Identity& identity = {}) {
@@ -134,7 +134,7 @@ TEST_P(PtyTest, signal_reaches_the_process_group) {
   Session session(runner(), "trap 'echo interrupted; exit 9' INT; echo ready; while :; do sleep 0.05; done");
   ASSERT_TRUE(session.wait_for("ready"));
   session.order(ISOGATE_CONTROL_SIGNAL, 0);   // no signal
-  session.order(ISOGATE_CONTROL_SIGNAL, 65);  // none either
+  session.order(ISOGATE_CONTROL_SIGNAL, 65);  // not one either
   session.order(ISOGATE_CONTROL_SIGNAL, SIGINT);
   session.finish();
   EXPECT_NE(session.seen.find("interrupted"), std::string::npos) << session.seen;
@@ -144,7 +144,7 @@ TEST_P(PtyTest, signal_reaches_the_process_group) {
 TEST_P(PtyTest, control_c_typed_is_an_interrupt) {
   Session session(runner(), "cat; true");
   session.type("x\n");
-  ASSERT_TRUE(session.wait_for("x\r\nx\r\n"));  // the echo, and cat's answer
+  ASSERT_TRUE(session.wait_for("x\r\nx\r\n"));  // the echo, and cat's output
   session.type("\x03");
   session.finish();
   EXPECT_EQ(session.ending->term_signal, SIGINT);

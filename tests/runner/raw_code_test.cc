@@ -1,4 +1,4 @@
-// Raw code keeps to itself: no libc, no sanitizer, no stack protector, no writable data.
+// Raw code is self-contained: no libc, no sanitizer, no stack protector, no writable data.
 #include <gtest/gtest.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -55,7 +55,7 @@ TEST(RawCodeTest, calls_nothing_but_itself) {
   }
 }
 
-// As the default filters of container engines do it, so that libc falls back to clone.
+// Like the default filters of container engines, so that libc falls back to clone.
 bool forbid_clone3() {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

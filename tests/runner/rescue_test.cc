@@ -1,4 +1,4 @@
-// A start that does not come to its exec ends with its cancellation.
+// A start that does not reach its exec ends with its cancellation.
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,7 +20,7 @@ namespace {
 class RescueTest : public RunnerTest {};
 INSTANTIATE_TEST_SUITE_P(Each, RescueTest, testing::Values(Kind::leaf, Kind::reaper), name_of);
 
-// A directory that takes milliseconds to be resolved: forty links, each a long way round.
+// A directory that takes milliseconds to be resolved: forty links, each a long detour.
 class SlowDirectory {
  public:
   SlowDirectory() {
@@ -75,7 +75,7 @@ TEST_P(RescueTest, a_program_killed_at_its_cancellation_was_cancelled) {
   EXPECT_EQ(by_itself.ending->term_signal, 9);
 }
 
-// A start whose program is not there yet, or never will be.
+// A start whose program does not exist yet, or never will.
 class UnbornTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -103,14 +103,14 @@ class UnbornTest : public testing::Test {
   SpawnRescuer rescuer_;
 };
 
-// The number in `pidfd` may be anybody's until the child has reported itself.
+// The number in `pidfd` may belong to any file until the child has reported itself.
 TEST_F(UnbornTest, nobody_is_killed_in_its_place) {
   int32_t stage = kStageBorn;
   StartUnderWay start{.cancel_fd = cancel_.get(), .pidfd = pidfd_.get(), .stage = &stage};
   const SpawnRescuer::Watch watch(rescuer_, start);
   EXPECT_FALSE(killed_within(500));
   __atomic_store_n(&stage, int32_t{kStageGroup}, __ATOMIC_RELEASE);
-  EXPECT_TRUE(killed_within(2000)) << "nobody is rescued at all";
+  EXPECT_TRUE(killed_within(2000)) << "nothing is rescued at all";
 }
 
 TEST_F(UnbornTest, a_failed_clone_leaves_no_descriptor_behind) {
@@ -122,7 +122,7 @@ TEST_F(UnbornTest, a_failed_clone_leaves_no_descriptor_behind) {
   plan.stack_size = SpawnStack::kSize;
   plan.report = stack->report;
   plan.instead = raw_succeed;
-  plan.leaf_fd = pidfd_.get();  // no directory: the kernel refuses when it has made the pidfd, or before
+  plan.leaf_fd = pidfd_.get();  // no directory: the kernel refuses after it has created the pidfd, or before
   int pidfd = pidfd_.get(), pid = 0;
   EXPECT_LT(raw_spawn(plan, &pidfd, &pid), 0);
   EXPECT_EQ(pidfd, -1);

@@ -1,4 +1,4 @@
-// Limits without cgroups: what a tree uses is looked at, and it is ended or slowed down.
+// Limits without cgroups: a tree's use is sampled, and the tree is killed or slowed down.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ TEST(SampledLimits, ATreeThatOutgrowsItsMemoryIsEndedWhole) {
   EXPECT_TRUE(marked(mark).empty());
 }
 
-// Each of five has 40 MiB in sight, and all of them together 40.
+// Each of five maps 40 MiB, and all of them together use 40.
 TEST(SampledLimits, MemoryThatProcessesShareIsCountedOnce) {
   const auto output = run_sampled(
       R"(exec perl -e '$x = "x" x 41943040; for (1 .. 4) { if (!fork) { sleep 1; exit } } 1 while wait > 0; print "whole"')",
@@ -92,7 +92,7 @@ TEST(SampledLimits, ATreeGetsItsShareOfTheProcessors) {
   EXPECT_GT(output.ending->cpu_ns, output.ending->wall_ns / 20);
 }
 
-// Children that have ended and were waited for are counted: what is short-lived does not escape.
+// Reaped children are counted: short-lived processes do not escape the limit.
 TEST(SampledLimits, WhatEndedChildrenUsedIsCounted) {
   const auto output = run_sampled(
       "timeout 3 sh -c 'while :; do (i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done); done'; echo done",
@@ -115,7 +115,7 @@ TEST(SampledLimits, HoldThoughTheReaperWasStopped) {
   EXPECT_TRUE(output.ending->oom_killed);
 }
 
-// Descriptors have run out: nothing of /proc can be opened for a while.
+// Descriptors have run out: no file of /proc can be opened for a while.
 TEST(SampledLimits, ATreeThatCannotBeLookedAtIsEndedAndItsEndNotKnown) {
   const std::string mark = new_mark();
   Command command = shell("sleep 100 & sleep 100", mark);
@@ -128,7 +128,8 @@ TEST(SampledLimits, ATreeThatCannotBeLookedAtIsEndedAndItsEndNotKnown) {
   ::getrlimit(RLIMIT_NOFILE, &before);
   const rlimit none{3, before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &none);
-  std::this_thread::sleep_for(std::chrono::seconds(3));  // hundreds of looks; ten in a row are one too many
+  std::this_thread::sleep_for(
+      std::chrono::seconds(3));  // hundreds of samples; ten failures in a row are too many
   ::setrlimit(RLIMIT_NOFILE, &before);
   run.join();
   ASSERT_FALSE(output.ending.ok());

@@ -1,4 +1,4 @@
-// What a command runs in is said by whoever builds it: nothing stands for this host by being absent.
+// Whoever builds a command says where it runs: no default means this host.
 #include <gtest/gtest.h>
 
 #include <concepts>
@@ -14,7 +14,7 @@
 namespace isogate {
 namespace {
 
-// The compiler says it too, in site_compile_test; here it is said of every way to make one.
+// The compiler checks that, too, in site_compile_test; this covers every way to build one.
 static_assert(!std::default_initializable<Site>);
 static_assert(!std::default_initializable<Command>);
 static_assert(!std::constructible_from<Site, std::nullptr_t>);
@@ -27,7 +27,7 @@ TEST(Site, what_was_moved_from_is_the_same_place) {
   EXPECT_EQ(site.enclosure(), other.enclosure());
 }
 
-// Who may run something on this host, and why.
+// Sources that may run something on this host, and why.
 const std::map<std::string, std::string> kOnThisHost = {
     {"plugins/local/sandbox.cc", "that is what `local` is"},
     {"runner/exec/command.cc", "the trial of a cgroup2 leaf, in which no program runs"},

@@ -1,4 +1,4 @@
-// Nothing of a program is left when run() returns, whatever it did.
+// Nothing of a program is left when run() returns, whatever the program did.
 #include "runner/exec/tree.h"
 
 #include <sys/prctl.h>
@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 class TreeTest : public RunnerTest {
  protected:
-  // Starts the script in a thread, cancels it after `ready`, and answers its ending.
+  // Starts the script in a thread, cancels it after `ready`, and returns its ending.
   Result<Ending> cancel_when(const std::string& script, const std::string& mark, size_t processes) {
     auto cancel = make_event();
     Command command = shell(script, mark);
@@ -132,7 +132,7 @@ TEST_P(TreeTest, a_thousand_stopped_children_are_gone) {
 }
 
 TEST_P(TreeTest, zombies_of_a_long_run_do_not_pile_up) {
-  if (GetParam() == Kind::leaf) GTEST_SKIP() << "orphans of a leaf are init's to reap";
+  if (GetParam() == Kind::leaf) GTEST_SKIP() << "init reaps orphans of a leaf";
   const auto output =
       run("i=0; while [ $i -lt 50 ]; do (true &); i=$((i+1)); done; sleep 0.3; "
           "ps -o stat= --ppid $(ps -o ppid= -p $$) | grep -c Z");
@@ -144,7 +144,7 @@ TEST_P(TreeTest, works_again_after_a_tree_was_killed) {
     const auto killed = run("sleep 100 & exit 1");
     ASSERT_EQ(killed.ending->exit_code, 1);
     const auto next =
-        run("(echo fine) | cat");  // with children: those of a spent leaf would be dead at birth
+        run("(echo fine) | cat");  // with children: those of a spent leaf would be killed at once
     ASSERT_EQ(next.out, "fine\n");
     ASSERT_EQ(next.ending->exit_code, 0);
   }
@@ -165,7 +165,7 @@ TEST_P(TreeTest, other_runs_are_spared) {
   EXPECT_TRUE(marked(mark).empty());
 }
 
-// The walk itself, both ways, below a process of its own.
+// The walk itself, both ways, below a separate process.
 class WalkTest : public testing::TestWithParam<TreeWalk> {};
 std::string walk_name(const testing::TestParamInfo<TreeWalk>& walk) {
   return walk.param == TreeWalk::children ? "children" : "scan";

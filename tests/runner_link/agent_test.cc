@@ -1,4 +1,4 @@
-// Against the program that answers in earnest, with descriptors and without.
+// Against the real program, with descriptors and without.
 #include "agent_process.h"
 
 #include <gtest/gtest.h>
@@ -226,7 +226,7 @@ TEST_P(RunnerLinkAgent, KillingItLosesWhatRuns) {
   ASSERT_EQ(done.wait_for(2s), std::future_status::ready);
   EXPECT_EQ(done.get().status, ISOGATE_LOST);
   EXPECT_FALSE(link().alive());
-  EXPECT_TRUE(link().spent()) << "nobody knows whether it has ended";
+  EXPECT_TRUE(link().spent()) << "it is not known whether it has ended";
   EXPECT_EQ(exec.run(link()).status, ISOGATE_UNAVAILABLE);
   EXPECT_FALSE(link().ping(1s));
 }

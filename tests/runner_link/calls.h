@@ -1,4 +1,4 @@
-// Calls as a gateway makes them: with pipes, a cancel eventfd, and an outcome to look at.
+// Calls as a gateway makes them: with pipes, a cancel eventfd, and an outcome.
 #pragma once
 
 #include <fcntl.h>

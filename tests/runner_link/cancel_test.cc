@@ -1,4 +1,4 @@
-// Cancelled calls, and runners that take no notice.
+// Cancelled calls, and runners that ignore them.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -26,7 +26,7 @@ TEST(RunnerLinkCancel, ARunningExecIsKilledAndItsResultAwaited) {
   peer.expect(ISOGATE_RUNNER_EXEC);
   exec.ask.cancel();
   EXPECT_EQ(peer.expect(ISOGATE_RUNNER_CANCEL).head.stream, 1u);
-  EXPECT_TRUE(peer.is_silent(20));  // said once
+  EXPECT_TRUE(peer.is_silent(20));  // sent once
   peer.send(result_frame(1, killed()));
   const Outcome outcome = done.get();
   EXPECT_EQ(outcome.status, ISOGATE_OK);
@@ -82,7 +82,7 @@ TEST(RunnerLinkCancel, AStreamThatTakesNothingIsDead) {
   EXPECT_NE(link->why().find("takes no more"), std::string::npos) << link->why();
 }
 
-// Both sockets are full: what the runner says is read while it takes nothing.
+// Both sockets are full: the client reads from the runner although the runner reads nothing.
 TEST(RunnerLinkCancel, WhoeverWaitsForRoomGoesOnReading) {
   Peer peer;
   auto link = peer.link(0);
@@ -120,7 +120,7 @@ TEST(RunnerLinkCancel, OutputNobodyReadsIsDropped) {
     exec.ask.cancel();
     if (!ended_before) {
       peer.expect(ISOGATE_RUNNER_CANCEL);
-      peer.expect(ISOGATE_RUNNER_CREDIT);  // it goes on, so that the runner can come to an end
+      peer.expect(ISOGATE_RUNNER_CREDIT);  // it continues, so that the runner can finish
       peer.send(result_frame(1, killed()));
     }
     const Outcome outcome = done.get();

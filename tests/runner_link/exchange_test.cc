@@ -52,7 +52,7 @@ TEST(Exchange, RefusesWhatCannotBe) {
   EXPECT_FALSE(one.resume(1)) << "nothing of it was sent";
   wire_of(one);
   EXPECT_TRUE(one.resume(8));
-  EXPECT_FALSE(one.resume(7)) << "that is forgotten";
+  EXPECT_FALSE(one.resume(7)) << "that is no longer kept";
   EXPECT_FALSE(one.resume(9));
   for (const std::string& bad : {chunk(0, 0, 9), chunk(0, 0, 7), chunk(0, 2, 8), chunk(1, 1, 8),
                                  chunk(ISOGATE_RUNNER_MAX_CHUNK + 1, 0, 8)}) {

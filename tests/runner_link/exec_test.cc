@@ -1,4 +1,4 @@
-// An exec as the runner sees it, and what the caller gets of the runner's answer.
+// An exec as the runner sees it, and what the caller gets of the runner's response.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// File verbs: what is sent, when a body counts as whole, and what of an answer is believed.
+// File verbs: what is sent, when a body counts as complete, and which parts of a response are trusted.
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -102,7 +102,7 @@ TEST(RunnerLinkFiles, AnOlderRunnerIsAskedForNoWatch) {
   EXPECT_TRUE(files.peer.is_silent(50));
 }
 
-// What changed since is not known: it is not begun again on another runner.
+// The changes since then are not known: it is not started again on another runner.
 TEST(RunnerLinkFiles, AWatchThatIsLostIsNotUnavailable) {
   Files files(0, 6);
   Pipe out;
@@ -285,7 +285,7 @@ TEST_P(RunnerLinkBody, OfWhatIsNoPipeGoesInFrames) {
   ::close(file);
 }
 
-// One before 1.6 replaces whatever is there.
+// A runner older than 1.6 replaces any file.
 TEST(RunnerLinkFiles, AnOlderRunnerGetsNoWriteOverAReadOnlyFile) {
   for (const mode_t mode : {0444, 0644}) {
     Files files(0, 5);

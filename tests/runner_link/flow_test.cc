@@ -1,4 +1,4 @@
-// Bytes in frames: exact, bounded, and no stream in the way of another.
+// Bytes in frames: exact, bounded, and no stream delays another.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Sends with respect for the credit it is given.
+// Sends within the credit that it is granted.
 class Sender {
  public:
   Sender(Peer& peer, uint32_t stream) : peer_(peer), stream_(stream) {}
@@ -24,7 +24,7 @@ class Sender {
     credit_ -= bytes.size();
     peer_.send(channel_frame(ISOGATE_RUNNER_DATA, stream_, ISOGATE_RUNNER_STDOUT, 0, bytes));
   }
-  // All that it is given while nothing more is sent.
+  // All the credit that arrives while it sends nothing more.
   uint64_t credit() {
     while (!peer_.is_silent(300))
       credit_ += peer_.expect(ISOGATE_RUNNER_CREDIT).as<isogate_runner_channel>().bytes;
@@ -102,7 +102,7 @@ TEST(RunnerLinkFlow, ASlowReaderHoldsUpNoOtherStream) {
   Exec slow({"yes"}), quick({"true"});
   slow.out = slow_out.writer;
   quick.out = out.writer;
-  auto stuck = slow.start(*link);  // the first to wait, so the reader
+  auto stuck = slow.start(*link);  // the first to wait, so it reads
   peer.expect(ISOGATE_RUNNER_EXEC);
   Sender(peer, 1).send(std::string(60000, 'y')),
       peer.send(channel_frame(ISOGATE_RUNNER_DATA, 1, 1, 0, std::string(60000, 'z')));

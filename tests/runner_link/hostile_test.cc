@@ -9,7 +9,7 @@ namespace {
 
 struct Bad {
   const char* name;
-  std::string bytes;  // said while stream 1, an exec without descriptors, is under way
+  std::string bytes;  // sent while stream 1, an exec without descriptors, runs
 };
 
 std::string bad_result(const std::function<void(isogate_runner_result&)>& change) {
@@ -70,7 +70,7 @@ TEST(RunnerLinkHostile, WhatBreaksTheProtocolEndsTheConnection) {
     EXPECT_FALSE(link->alive());
     EXPECT_FALSE(link->why().empty());
     EXPECT_EQ(exec.run(*link).status, ISOGATE_UNAVAILABLE);
-    EXPECT_EQ(peer.hear().head.type, 0u);  // it hung up
+    EXPECT_EQ(peer.hear().head.type, 0u);  // the client has closed
   }
 }
 

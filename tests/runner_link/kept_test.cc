@@ -22,7 +22,7 @@ std::string id_of(int number) {
   return std::string(32 - id.size(), '0') + id;
 }
 
-// One call that has an exec: its pipes, and how to leave it alone.
+// One call that has an exec: its pipes, and how to detach from it.
 struct HeldExec {
   explicit HeldExec(const std::string& exec_id, std::vector<std::string> words = {"unused"})
       : id(exec_id),
@@ -72,7 +72,7 @@ struct HeldExec {
 
 class RunnerLinkKept : public ::testing::Test {
  protected:
-  // Another client of the same owner, as after a restart: the session before it ends.
+  // Another client of the same owner, as after a restart: the previous session ends.
   void come_back() { link = served.link(); }
 
   Served served;
@@ -96,7 +96,7 @@ TEST_F(RunnerLinkKept, OneGoesOnWithoutItsSessionAndIsFoundAgain) {
                  {"/bin/sh", "-c", "echo $$; read line; echo got $line; read more; echo $more; exit 5"});
   first.start(*link);
   const std::string pid = first.out.read(2);
-  first.in.write("one\n");  // what was not passed on when it is left is lost
+  first.in.write("one\n");  // bytes that were not passed on before the detach are lost
   std::string heard;
   while (!heard.ends_with("got one\n")) heard += first.out.read(1);
   first.leave();
@@ -116,7 +116,7 @@ TEST_F(RunnerLinkKept, OneGoesOnWithoutItsSessionAndIsFoundAgain) {
   EXPECT_TRUE(all.ends_with("\ngot one\ntwo\n")) << all;
 }
 
-// A host that dies closes its pipes without a word.
+// A host that dies closes its pipes without an END.
 TEST_F(RunnerLinkKept, TheEndOfAPipeAloneEndsNoInput) {
   HeldExec first(id_of(3), {"/bin/sh", "-c", "echo up; cat; echo over"});
   first.start(*link);
@@ -142,7 +142,7 @@ TEST_F(RunnerLinkKept, TheEndOfOneThatNobodyHeldIsThere) {
   first.leave();
   (void)first.done.get();
   come_back();
-  for (int times = 0; times < 2; ++times) {  // its answer may be lost on its way
+  for (int times = 0; times < 2; ++times) {  // the response may be lost
     HeldExec again(id_of(4));
     again.rejoin(*link);
     const Outcome outcome = again.done.get();
@@ -177,7 +177,7 @@ TEST_F(RunnerLinkKept, WhatNobodyTakesIsDroppedForTheNewest) {
   EXPECT_NE(outcome.exec.flags & ISOGATE_RESULT_KILLED, 0u);
 }
 
-// Who views one holds it up, and misses nothing.
+// A reader slows it down, and misses nothing.
 TEST_F(RunnerLinkKept, NothingIsDroppedForWhoReadsSlowly) {
   HeldExec hold(id_of(6), {"/bin/sh", "-c", "head -c 5000000 /dev/zero | tr '\\0' x; echo end"});
   hold.start(*link);

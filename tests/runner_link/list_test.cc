@@ -1,4 +1,4 @@
-// Listings of a runner that is not to be trusted.
+// Listings of a hostile runner.
 #include <gtest/gtest.h>
 
 #include "calls.h"
@@ -136,7 +136,7 @@ TEST(RunnerLinkList, AMillionEntriesTakeNoMemory) {
 #endif
 }
 
-// While the host holds one entry another call reads: what the listing brings is bounded by its credit.
+// While the host processes one entry, another call reads: the listing's credit bounds its entries.
 TEST(RunnerLinkList, EntriesBeyondTheCreditEndTheConnection) {
   Listing listing;
   std::promise<void> release;

@@ -1,4 +1,4 @@
-// A runner as a test wants it: the other end of a socketpair, which says what it is told to.
+// A scripted runner: the other end of a socketpair, which sends what a test says.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace isogate::testing {
 struct Heard {
   isogate_runner_frame head{};
   std::string payload;
-  std::vector<int> fds;  // the receiver's to close; ~Peer() closes those that are left
+  std::vector<int> fds;  // the receiver closes them; ~Peer() closes the rest
 
   template <typename Struct>
   [[nodiscard]] Struct as() const {
@@ -49,12 +49,12 @@ class Peer {
   Peer& operator=(const Peer&) = delete;
 
   std::unique_ptr<sdk::RunnerStream> client_end(bool descriptors = true);
-  // A link to this peer, after hellos.
+  // A link to this peer, after both HELLOs.
   std::shared_ptr<sdk::RunnerLink> link(uint32_t flags = kAble, int patience_ms = 10'000, uint16_t minor = 0);
 
-  void send(std::string_view bytes);  // false, not a signal, when the client has gone
+  void send(std::string_view bytes);  // false, not a signal, when the client has closed
   [[nodiscard]] bool try_send(std::string_view bytes);
-  // The next frame; type 0 at the end. Of CREDIT frames `expect` makes nothing.
+  // The next frame; type 0 at the end. `expect` skips CREDIT frames.
   Heard hear();
   Heard expect(uint16_t type);
   [[nodiscard]] bool is_silent(int milliseconds) const;

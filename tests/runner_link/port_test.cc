@@ -1,5 +1,5 @@
-// Connections to ports through a runner, with its descriptors and in frames; the test's own network is the
-// sandbox's here.
+// Connections to ports through a runner, with its descriptors and in frames; here the sandbox's network is
+// that of the test.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 namespace isogate::testing {
 namespace {
 
-// Listens on a free port of 127.0.0.1, and takes one connection at a time.
+// Listens on a free port of 127.0.0.1, and accepts one connection at a time.
 struct Listener {
   Listener() : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
@@ -50,7 +50,7 @@ void write_all(int fd, std::string_view bytes) {
 
 class RunnerLinkPorts : public ::testing::TestWithParam<bool> {
  protected:
-  // Its far end is the client's. The runner's end is closed once the call is over, as a backend host does it.
+  // The client has its other end. The runner's end is closed after the call, as a backend host does.
   std::future<Outcome> connect(uint32_t port) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -138,8 +138,8 @@ TEST_P(RunnerLinkPorts, ACancelClosesIt) {
   EXPECT_EQ(read_to_end(server.get()), "");
 }
 
-// It neither holds the bytes nor loses them, and other calls go on meanwhile.
-TEST_P(RunnerLinkPorts, ASlowReaderHoldsUpItsSenderAlone) {
+// It neither buffers the bytes nor loses them, and other calls continue meanwhile.
+TEST_P(RunnerLinkPorts, ASlowReaderDelaysOnlyItsSender) {
   auto done = connect(listener.port);
   const Fd server = listener.accept();
   const std::string bytes(32 << 20, 'x');

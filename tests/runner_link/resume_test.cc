@@ -1,4 +1,4 @@
-// Sessions that outlive their streams, against the program that serves them in earnest.
+// Sessions that outlive their streams, against the real program.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ std::string read_whole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Bytes that are nowhere the same, so that none can be missing, doubled or moved unseen.
+// Bytes that repeat nowhere, so that a missing, doubled or moved one is noticed.
 std::string bytes_of(size_t size, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::string bytes;
@@ -114,7 +114,7 @@ TEST_F(Resume, ManyCallsGoOnTogether) {
   EXPECT_GT(served.dialled, 5);
 }
 
-// A runner that has just been started on a busy machine.
+// As with a runner that was just started on a busy machine.
 TEST_F(Resume, TheFirstStreamHasATimeOfItsOwn) {
   sdk::ResumeOptions options = options_of(1);
   ASSERT_EQ(::kill(served.pid(), SIGSTOP), 0);
@@ -191,7 +191,7 @@ TEST_F(Resume, ACallCancelledInAnOutageCostsNoOther) {
   cancelled.exec.ask.cancel();
   EXPECT_EQ(cancelled.outcome.wait_for(5s), std::future_status::ready);
   EXPECT_EQ(cancelled.outcome.get().status, ISOGATE_LOST);
-  EXPECT_TRUE(cancelled.runs()) << "nobody could tell the runner";
+  EXPECT_TRUE(cancelled.runs()) << "the runner could not be told";
   served.reachable = true;
   EXPECT_TRUE(eventually(5, [&] { return !cancelled.runs(); }));
   EXPECT_EQ(Exec({"true"}).run(*link).status, ISOGATE_OK);
@@ -240,7 +240,7 @@ TEST_F(Resume, ARunnerThatIsGoneIsALossAtOnce) {
   EXPECT_EQ(sleeper.outcome.get().status, ISOGATE_LOST);
 }
 
-TEST_F(Resume, ANewSessionEndsThoseOfItsOwnerAlone) {
+TEST_F(Resume, ANewSessionEndsOnlyThoseOfItsOwner) {
   const auto mine = served.link(options_of(1)), others = served.link(options_of(2));
   Sleeper old(*this, *mine, "old"), other(*this, *others, "other");
   served.reachable = false;

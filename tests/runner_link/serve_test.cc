@@ -1,4 +1,4 @@
-// Who is let in by an `isogate-runner serve`, and what comes of what is said to it.
+// Which peers an `isogate-runner serve` accepts, and how it handles what they send.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 class Serve : public ::testing::Test {
  protected:
-  // Connects from this process: no byte comes, and the end at once.
+  // Connects from this process: the connection ends at once without a byte.
   bool is_turned_away() const {
     sockaddr_un address;
     const unsigned size = agent::address_of(served.listener(), address);
@@ -38,7 +38,7 @@ class Serve : public ::testing::Test {
     EXPECT_EQ(exec.run(*link).status, ISOGATE_OK);
     return out.read_all();
   }
-  // What is answered to these first words, up to the end of the stream.
+  // The response to these first bytes, up to the end of the stream.
   std::string answer_to(const std::string& words) {
     const auto stream = served.dial();
     EXPECT_EQ(stream->write_some(words.data(), words.size()), static_cast<ssize_t>(words.size()));
@@ -72,7 +72,7 @@ class Serve : public ::testing::Test {
 TEST_F(Serve, WhoHasAnotherParentIsTurnedAway) { EXPECT_TRUE(is_turned_away()); }
 
 TEST_F(Serve, AnotherUserIsTurnedAway) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root to be somebody else";
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to run as another user";
   const pid_t child = ::fork();
   if (child == 0) ::_exit(::setuid(61000) == 0 && is_turned_away() ? 0 : 1);
   int status = -1;

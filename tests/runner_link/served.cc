@@ -22,7 +22,7 @@ const std::string kBinary = ISOGATE_BUILD_DIR "/bin/isogate-runner";
 
 }  // namespace
 
-// Two pipes, lost after so many bytes.
+// Two pipes, lost after a number of bytes.
 class CutStream final : public sdk::RunnerStream {
  public:
   CutStream(Served& served, int in, int out, size_t bytes, pid_t attached)
@@ -44,7 +44,7 @@ class CutStream final : public sdk::RunnerStream {
     if (got > 0) spend(got);
     return got;
   }
-  // What was written last is taken, and comes nowhere.
+  // The last bytes are accepted, and never delivered.
   ssize_t write_some(const char* from, size_t size) override {
     if (left_ == 0) shutdown();
     const ssize_t sent = ::write(out_, from, std::min(size, left_));
@@ -58,7 +58,7 @@ class CutStream final : public sdk::RunnerStream {
   }
 
  private:
-  // The other side sees the end, and this one then too.
+  // The other side sees the end, and then this one, too.
   void spend(ssize_t size) {
     left_ -= static_cast<size_t>(size);
     if (left_ == 0) ::close(std::exchange(out_, -1));
@@ -143,7 +143,7 @@ std::shared_ptr<sdk::RunnerLink> Served::link(const sdk::ResumeOptions& options,
       return sdk::link::connect(sdk::resumable_stream(dial_one, options, ask.call), std::chrono::seconds(10),
                                 ask.call, patience);
     } catch (const sdk::Error&) {
-      if (most == SIZE_MAX || tries == 20) throw;  // cut before it was a session
+      if (most == SIZE_MAX || tries == 20) throw;  // cut before the session began
     }
   }
 }

@@ -1,4 +1,4 @@
-// An `isogate-runner serve` of this build, and streams to it that are cut as a test wants it.
+// An `isogate-runner serve` of this build, and streams to it that a test can cut.
 #pragma once
 
 #include <sys/types.h>
@@ -32,17 +32,17 @@ class Served {
   [[nodiscard]] pid_t pid() const { return child_; }
   [[nodiscard]] const std::string& workspace() const { return workspace_; }
 
-  // A stream to it, by an `attach` of its own, which is lost after so many bytes with what of them is on its
-  // way.
+  // A stream to it, with its own `attach`, which is lost after a number of bytes, together with those still
+  // in transit.
   std::unique_ptr<sdk::RunnerStream> dial(size_t bytes = SIZE_MAX);
-  // A link whose streams are dialled so, as far as the following allows.
+  // A link with such streams, with the following limits.
   std::shared_ptr<sdk::RunnerLink> link(const sdk::ResumeOptions& options = {}, uint64_t seed = 1);
 
-  size_t least = SIZE_MAX, most = SIZE_MAX;  // bytes that those streams last
+  size_t least = SIZE_MAX, most = SIZE_MAX;  // bytes until those streams are cut
   sdk::link::Patience patience;              // of a link's calls
   std::atomic<bool> reachable{true}, is_there{true};
   std::atomic<int> dialled{0};
-  void cut();  // kills those that attach now
+  void cut();  // kills all current `attach` processes
   [[nodiscard]] const std::string& listener() const { return listener_; }
 
  private:

@@ -1,5 +1,5 @@
-// Speaks the control protocol as a front or a host would, and does on request what the real ones cannot be
-// made to do. Each thing it sees is one JSON line on stderr.
+// Speaks the control protocol like a front or a host, and does on request what the real ones never do. Each
+// event that it sees is one JSON line on stderr.
 //
 // The front's behaviour is the start of the configuration's `instance`, the host's is `act` in its backend's
 // configuration.
@@ -160,7 +160,7 @@ int host(const std::string& name) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  (void)::signal(SIGSEGV, SIG_DFL);  // a sanitizer would make an exit code of it
+  (void)::signal(SIGSEGV, SIG_DFL);  // a sanitizer would turn it into an exit code
   role = count > 1 ? arguments[1] : "";
   if (role == "_front") return front();
   return role == "_host" && count > 2 ? host(arguments[2]) : 99;

@@ -98,7 +98,7 @@ TEST(ControlChannel, descriptors_are_delivered_and_not_kept) {
     ASSERT_EQ(received->fds.size(), 1u);
   }
   char byte = 0;
-  EXPECT_EQ(::read(pipe->read.get(), &byte, 1), 0) << "somebody still holds the write end";
+  EXPECT_EQ(::read(pipe->read.get(), &byte, 1), 0) << "the write end is still open";
 }
 
 TEST(ControlChannel, sees_the_end_and_nonsense) {

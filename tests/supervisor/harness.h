@@ -1,5 +1,5 @@
-// A supervisor under test: supervisor_main in a forked process, with the test child in the roles of front
-// and host, its log read line by line.
+// A supervisor under test: supervisor_main in a forked process, with the test child as front and host, and
+// its log read line by line.
 #pragma once
 
 #include <signal.h>
@@ -48,8 +48,8 @@ class Supervised {
   void reload(const std::function<void(Config&)>& change);  // writes the configuration and sends SIGHUP
 
   [[nodiscard]] std::vector<Json> lines() const;
-  // The count-th line (from 1) with this event for which `fits` holds. Fails the test, and answers null, when
-  // it does not come.
+  // The count-th line (from 1) with this event for which `fits` is true. If it does not come, fails the test
+  // and returns null.
   Json line(const std::string& event, int count = 1, const std::function<bool(const Json&)>& fits = {},
             double seconds = 15) const;
   // The same for messages the front got about a backend.

@@ -121,7 +121,7 @@ TEST_F(Lifecycle, a_backend_that_is_not_installed_is_one_line_and_no_error) {
   EXPECT_EQ(down["restarting"], false);
   EXPECT_EQ(down["quarantined"], false);
   gateway.told_front("two", "up");
-  EXPECT_EQ(gateway.line("backend_not_installed")["level"], "warn") << "another comes after it";
+  EXPECT_EQ(gateway.line("backend_not_installed")["level"], "warn") << "another backend follows it";
   EXPECT_EQ(gateway.line("backend_not_installed")["next"], "two");
   EXPECT_EQ(gateway.count("backend_not_installed"), 1);
   EXPECT_EQ(gateway.count("backend_failed"), 0);
@@ -144,7 +144,7 @@ TEST_F(Lifecycle, a_backend_whose_configuration_is_wrong_keeps_the_gateway_from_
   Supervised gateway({.backends = {backend("one"), backend("two", "mistaken")}});
   EXPECT_EQ(gateway.wait(), 1);
   EXPECT_EQ(gateway.line("start_failed")["reason"], "`backends[1].config`: `procs` is unknown");
-  EXPECT_EQ(gateway.count("front_started"), 0) << "nobody was served";
+  EXPECT_EQ(gateway.count("front_started"), 0) << "the front was started";
 }
 
 TEST_F(Lifecycle, a_name_much_like_a_plugin_is_a_mistake) {
@@ -202,7 +202,7 @@ TEST_F(Lifecycle, a_host_that_is_ready_again_and_again_is_quarantined_and_holds_
   const Json down = gateway.told_front("one", "down");
   EXPECT_NE(std::string(down["reason"]).find("sent `ready` out of turn"), std::string::npos) << down;
   gateway.line("backend_quarantined");
-  EXPECT_EQ(gateway.count("backend_down"), 4) << "and no other host went down";
+  EXPECT_EQ(gateway.count("backend_down"), 4) << "and no other host ended";
 }
 
 TEST_F(Lifecycle, a_front_that_breaks_the_protocol_is_killed) {
@@ -227,7 +227,7 @@ TEST_F(Lifecycle, a_crashed_front_is_back_in_two_seconds_and_so_are_the_hosts) {
   EXPECT_EQ(gateway.told_front("one", "up", 2)["generation"], 2);
   EXPECT_LT(seconds_since(killed), 4.0);
   EXPECT_EQ(gateway.told_front("two", "down", 2)["reason"], "plugin `x` is absent")
-      << "a new front learns the old news";
+      << "a new front gets the known state";
   EXPECT_FALSE(runs(old_host));
   EXPECT_EQ(gateway.count("backend_down"), 0) << "an end that follows the front's is no crash";
   EXPECT_EQ(gateway.line("ready", 2)["listen"], listen);
@@ -300,11 +300,11 @@ TEST_F(Lifecycle, two_gateways_never_share_a_state_directory) {
   EXPECT_NE(std::string(second.line("start_failed")["reason"]).find("pid " + std::to_string(first.pid())),
             std::string::npos);
   EXPECT_EQ(::access((first.state_dir() + "/isogate.sock").c_str(), F_OK), 0)
-      << "the first one's socket is gone";
+      << "the socket of the first is gone";
 }
 
 TEST_F(Lifecycle, no_zombie_and_no_descriptor_is_left_by_crashes) {
-  if (::geteuid() != 0) GTEST_SKIP() << "an undumpable process shows its descriptors to root alone";
+  if (::geteuid() != 0) GTEST_SKIP() << "an undumpable process shows its descriptors only to root";
   Supervised gateway({.change_options = [](ServeOptions& options) { options.timings.crash_limit = 100; }});
   gateway.told_front("one", "up");
   const auto descriptors = [&] {

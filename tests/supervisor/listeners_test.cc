@@ -92,7 +92,7 @@ TEST_F(Listeners, beyond_loopback_takes_configured_keys) {
   EXPECT_EQ(message({"0.0.0.0:0"}), "ok");
 }
 
-// The string says nothing of a loopback, or seems to.
+// The text does not show a loopback address, or only seems to.
 TEST_F(Listeners, it_is_the_bound_address_that_counts) {
   EXPECT_NE(message({"0:0"}).find("without configured keys"), std::string::npos);
   EXPECT_NE(message({"0x0.0.0.0:0"}).find("without configured keys"), std::string::npos);
@@ -139,7 +139,7 @@ TEST_F(Listeners, a_stale_socket_is_replaced_a_live_one_is_not) {
   EXPECT_EQ(message({address}), "ok");
 }
 
-// The front of a gateway that was killed is there for a moment.
+// The front of a killed gateway still exists for a moment.
 TEST_F(Listeners, an_address_that_becomes_free_soon_is_waited_for) {
   for (const std::string& wanted : {std::string("127.0.0.1:0"), "unix:" + path("f.sock")}) {
     auto first = open({wanted});

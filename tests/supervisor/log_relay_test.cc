@@ -101,10 +101,10 @@ TEST_F(LogRelayTest, a_fifo_or_a_socket_is_no_log_file) {
   ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   for (const std::string& path : {fifo, socket}) EXPECT_FALSE(LogRelay().open(path).ok()) << path;
   const Fd reader(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  EXPECT_FALSE(LogRelay().open(fifo).ok()) << "somebody reads it now";
+  EXPECT_FALSE(LogRelay().open(fifo).ok()) << "even though it is read now";
 }
 
-// What takes no more bytes, as a file does whose server is gone.
+// A file that accepts no more bytes, like one whose server is gone.
 TEST_F(LogRelayTest, a_file_that_hangs_holds_nobody_up_and_lines_are_counted) {
   const std::string path = directory_.path() + "/fifo";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);

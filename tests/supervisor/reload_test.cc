@@ -130,7 +130,7 @@ TEST_F(Reload, a_mistake_in_one_backend_leaves_everything_as_it_was) {
     config.backends = {backend("one", "serve"), backend("three"), backend("two", "mistaken")};
   });
   EXPECT_EQ(gateway.line("reload_refused")["reason"], "`backends[2].config`: `procs` is unknown");
-  EXPECT_TRUE(gone_within(gateway.host_pid("one", 2), 5)) << "those on trial leave";
+  EXPECT_TRUE(gone_within(gateway.host_pid("one", 2), 5)) << "hosts on trial end";
   EXPECT_TRUE(gone_within(gateway.host_pid("three"), 5));
   EXPECT_TRUE(runs(one));
   EXPECT_TRUE(runs(two));

@@ -148,7 +148,7 @@ TEST_F(StateDirTest, a_workdir_holds_the_sandboxes) {
   EXPECT_NE(message().find("chmod go-w"), std::string::npos);
 }
 
-// A front or a host that was taken over, with the uid it has then.
+// A front or a host that an attacker controls, with its uid.
 TEST_F(StateDirTest, each_process_reaches_its_part_alone) {
   if (!accounts_.root) GTEST_SKIP() << "an ordinary user's processes share one uid";
   ASSERT_EQ(message(), "ok");

@@ -67,7 +67,7 @@ testing::AssertionResult refused(const Answer& answer, int status, const std::st
 }
 
 testing::AssertionResult succeeded(const Answer& answer) {
-  if (answer.status != 200) return wrong(answer, "200 was wanted");
+  if (answer.status != 200) return wrong(answer, "200 was expected");
   if (answer.header("X-Request-Id").empty()) return wrong(answer, "no X-Request-Id");
   return testing::AssertionSuccess();
 }
@@ -93,7 +93,7 @@ Answer Caller::call(const std::string& method, const std::string& target, Header
   try {
     connection.send(body);
   } catch (const std::runtime_error&) {
-    // refused before it was whole: the answer says why
+    // refused before it was complete: the response says why
   }
   return answer_of(connection.read_response(method));
 }
@@ -250,7 +250,7 @@ void expect_well(const Gateway& gateway, const Caller& agent) {
   }
   EXPECT_LT(took, 1.0) << "/healthz is slow";
   Answer later = agent.exec("echo works");
-  // What is late is ended from outside, with what was begun meanwhile.
+  // A late sandbox is killed from outside, with the calls that were begun meanwhile.
   if (refused(later, 502, "outcome_unknown")) later = agent.exec("echo works");
   EXPECT_TRUE(succeeded(later)) << "a later exec of the same agent";
   EXPECT_EQ(later.body.value("stdout", ""), "works\n") << later.text;

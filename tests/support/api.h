@@ -1,5 +1,5 @@
-// The native door as a test calls it: JSON in, JSON out, for one agent of one tenant. What cannot be sent or
-// read throws std::runtime_error; what was refused is an answer like any other.
+// The native API as a test calls it: JSON in, JSON out, for one agent of one tenant. If a request cannot be
+// sent or its response cannot be read, it throws std::runtime_error; a refusal is a response like any other.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,19 +26,19 @@ struct Answer {
 };
 Answer answer_of(HttpResponse response);
 
-// The error object of docs/openapi.yaml, whole: these fields and no others, the request's id in body and
+// The complete error object of docs/openapi.yaml: these fields and no others, the request's id in body and
 // header, the code's own status.
 testing::AssertionResult refused(const Answer& answer, int status, const std::string& code);
 testing::AssertionResult succeeded(const Answer& answer);
 
 class Caller {
  public:
-  // An empty agent: none is named. An empty key: none is sent.
+  // With an empty agent none is named, with an empty key none is sent.
   Caller(std::string url, std::string key, std::string agent);
   Caller(const Gateway& gateway, std::string agent)
       : Caller(gateway.url(), gateway.key(), std::move(agent)) {}
 
-  // Any call; a JSON call gets the agent_id that it lacks.
+  // Any call; a JSON call without an agent_id gets it.
   Answer call(const std::string& method, const std::string& target, Headers headers = {},
               const std::string& body = {}) const;
   Answer post(const std::string& path, Json body) const;
@@ -46,15 +46,15 @@ class Caller {
 
   // POST /exec with `command` and what `more` adds.
   Answer exec(const std::string& command, Json more = Json::object()) const;
-  // The same where nothing but 200 will do: the result.
+  // The same, but anything except 200 fails the test: the result.
   Json run(const std::string& command, Json more = Json::object()) const;
   Json run_argv(const std::vector<std::string>& argv, Json more = Json::object()) const;
-  // Its stdout, as the bytes that they were.
+  // Its stdout, as bytes.
   std::string out(const std::string& command) const;
 
   Answer write(const std::string& path, const std::string& content, Json more = Json::object()) const;
   Answer read(const std::string& path, Json more = Json::object()) const;
-  // The content where nothing but 200 will do.
+  // The content; anything except 200 fails the test.
   std::string content(const std::string& path) const;
   [[nodiscard]] std::string file_url(const std::string& path) const {
     return "/workspace/files/" + agent_ + "/" + path;
@@ -71,7 +71,7 @@ class Caller {
   std::string url_, key_, agent_;
 };
 
-// An answer of events, one JSON object a line, taken one by one.
+// A response of events, one JSON object a line, read one by one.
 class EventStream {
  public:
   EventStream(const Caller& caller, const std::string& method, const std::string& target,
@@ -80,21 +80,21 @@ class EventStream {
   EventStream& operator=(const EventStream&) = delete;
   ~EventStream() { connection.close(); }
   [[nodiscard]] int status() const { return head.status; }
-  std::optional<Json> next();  // nullopt: the answer is complete
+  std::optional<Json> next();  // nullopt: the response is complete
   std::vector<Json> rest();
 
   HttpConnection connection;
-  HttpResponse head;  // with the body, where the status is not 200
+  HttpResponse head;  // with the body, if the status is not 200
 };
 
 // POST /exec-stream.
 class ExecStream : public EventStream {
  public:
-  // The default is what a sandbox takes to open where the machine is busy.
+  // The default is the time to open a sandbox on a busy machine.
   ExecStream(const Caller& caller, Json request, double timeout_sec = 300);
 };
 
-// What a result or an event carries as text or base64.
+// The bytes that a result or an event has as text or base64.
 std::string bytes_of(const Json& holder, const std::string& field);
 // All data of one stream of these events.
 std::string data_of(const std::vector<Json>& events, const std::string& stream);
@@ -102,15 +102,15 @@ std::string data_of(const std::vector<Json>& events, const std::string& stream);
 std::string base64(std::string_view bytes);
 std::string from_base64(const std::string& text);
 std::string sha256_hex(const std::string& bytes);
-// Bytes that look random, the same for a seed.
+// Bytes that look random, the same for the same seed.
 std::string noise(size_t size, unsigned seed);
 
-// Within 90 s, since a busy engine may be late to answer: a backend can be chosen, or none and only an
+// Within 90 s, because a busy engine may be late to answer: a backend can be chosen, or none can and only an
 // operator can change that.
 bool decided(const Gateway& gateway);
 double seconds_of(const std::function<void()>& work);
-// After a case: /healthz within a second, in one of some tries, since others load this machine; and a later
-// exec of the same agent works.
+// After a case: /healthz responds within a second, in one of several attempts, because others load this
+// machine; and a later exec of the same agent works.
 void expect_well(const Gateway& gateway, const Caller& agent);
 bool slow_tests();  // ISOGATE_SLOW_TESTS is set
 

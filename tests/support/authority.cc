@@ -25,7 +25,7 @@ void Authority::sign(const std::string& name, const std::string& san, int days) 
   const std::string request = file(name + ".csr"), key = file(name + ".key");
   openssl({"req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj",
            "/CN=" + name, "-addext", "subjectAltName=" + san, "-keyout", key, "-out", request});
-  // A certificate of the past needs `ca`, which alone takes dates.
+  // An expired certificate needs `ca`, the only command that accepts dates.
   const std::string database = directory_.file("index", "");
   const std::string config = directory_.file(
       "ca.conf", "[ca]\ndefault_ca=c\n[c]\ndatabase=" + database + "\nnew_certs_dir=" + directory_.path() +

@@ -1,4 +1,4 @@
-// An authority and what it signs, made with the openssl program.
+// A certificate authority and what it signs, created with the openssl program.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@
 namespace isogate::test {
 namespace {
 
-// Where also gateways of other users read it.
+// Gateways of other users can read it here, too.
 std::string account_kubeconfig() {
   static const TemporaryDirectory directory;
   return directory.file("kubeconfig", read_whole(cluster_directory() + "/kubeconfig-isogate"), 0644);
@@ -31,7 +31,7 @@ std::string cluster_kubeconfig() {
 
 std::string cluster_obstacle() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return "a runner with a sanitizer needs libraries that no pod has";
+  return "a runner with a sanitizer needs libraries that pods do not have";
 #endif
   if (cluster_kubeconfig().empty())
     return std::string(cluster_variable()) +

@@ -31,7 +31,7 @@ std::string completed(const std::string& yaml, const std::string& state_dir) {
   return text;
 }
 
-// Started as this user and with its group alone.
+// Started as this user and with only its group.
 void become(uid_t uid, std::vector<std::string>& argv) {
   const std::string id = std::to_string(uid);
   const std::vector<std::string> front = {"setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups"};
@@ -43,7 +43,7 @@ void give(const std::string& directory, uid_t uid) {
     throw std::runtime_error("cannot make " + directory + " for uid " + std::to_string(uid));
 }
 
-// The loopback TCP port the log tells; 0: none yet.
+// The loopback TCP port in the log; 0: none yet.
 int logged_port(const std::string& log) {
   static const std::regex listening("\"event\":\"listening\",\"listen\":\"127\\.0\\.0\\.1:([0-9]+)");
   std::smatch port;

@@ -1,4 +1,4 @@
-// A real gateway for a test: `isogate serve` from the build directory, in a state directory of its own,
+// A real gateway for a test: `isogate serve` from the build directory, with its own state directory,
 // listening on a loopback port that the kernel chose and on a Unix socket.
 #pragma once
 
@@ -23,8 +23,8 @@ struct GatewayOptions {
   std::string state_dir;   // of an earlier gateway, to start on what it left; empty: a fresh one
   bool wait_ready = true;  // false: returns when it answers /livez, ready or not
   double timeout_sec = 30;
-  bool over_unix = false;  // its TCP speaks TLS: whether it is ready is asked over the Unix socket
-  uid_t run_as = 0;        // when this test is root's: an ordinary user that starts it; 0: root
+  bool over_unix = false;  // its TCP listener uses TLS: readiness is requested over the Unix socket
+  uid_t run_as = 0;        // if root runs this test: the user that starts it; 0: root
 };
 
 class Gateway {
@@ -36,12 +36,13 @@ class Gateway {
   Gateway& operator=(const Gateway&) = delete;
   ~Gateway();  // stop()
 
-  // SIGTERM and wait. Anything but an end with exit code 0 in that time fails the test. Once.
+  // SIGTERM and wait. The test fails unless it ends with exit code 0 in that time. Once.
   void stop(double timeout_sec = 45);
   void signal(int number) const { program_->signal(number); }
-  // Another configuration, and SIGHUP; waits for what the log says of it.
+  // Writes another configuration and sends SIGHUP; waits for the result in the log.
   void reload(const std::string& yaml);
-  // Waits for an end that the test itself caused; the exit code, or -1: it still runs. Then stop() is void.
+  // Waits for an end that the test itself caused; the exit code, or -1: it still runs. Then stop() does
+  // nothing.
   int wait(double seconds);
 
   [[nodiscard]] const std::string& url() const { return url_; }  // http://127.0.0.1:PORT

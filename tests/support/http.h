@@ -1,6 +1,5 @@
-// A small HTTP/1.1 client for tests, on plain sockets: keep-alive, chunked bodies, and raw bytes where a
-// test wants to break the rules. Everything that fails or takes too long throws std::runtime_error.
-// One thread per connection.
+// A small HTTP/1.1 client for tests, on plain sockets: keep-alive, chunked bodies, and raw bytes if a test
+// wants to break the rules. Failures and timeouts throw std::runtime_error. One thread per connection.
 #pragma once
 
 #include <string>
@@ -23,11 +22,11 @@ struct HttpResponse {
 
 class HttpConnection {
  public:
-  // "http://127.0.0.1:9090", "http://[::1]:9090" or "unix:/path/to.sock". The timeout is that of each wait.
+  // "http://127.0.0.1:9090", "http://[::1]:9090" or "unix:/path/to.sock". The timeout applies to each wait.
   explicit HttpConnection(const std::string& url, double timeout_sec = 120);
 
   // Sends Host, Content-Length (for a body, and for POST, PUT and PATCH) and `headers`, which win over these
-  // two; reads the whole answer.
+  // two; reads the whole response.
   HttpResponse request(const std::string& method, const std::string& target, const Headers& headers = {},
                        const std::string& body = {});
 
@@ -43,7 +42,7 @@ class HttpConnection {
   std::string read_line();  // a line of the body without its newline; empty at the end of the body
 
   std::string read_until_closed();     // raw bytes to the end of the connection
-  bool closed_within(double seconds);  // nothing more but the end comes in that time
+  bool closed_within(double seconds);  // only the end arrives, within that time
   [[nodiscard]] int fd() const { return socket_.get(); }
   void close() { socket_.reset(); }
 

@@ -57,7 +57,7 @@ LinkRace race_links(const Caller& me, const std::string& prefix, const Json& mor
   outside.file("f", "OUTSIDE", 0666);
   outside.file("f2", "OUTSIDE", 0666);
   if (me.write("swap.py", swapping(outside.path())).status != 200) throw std::runtime_error("write failed");
-  // On `local` that is the same directory.
+  // On `local` this is the same directory.
   const std::string& place = outside.path();
   if (!more.contains("scope") &&
       me.out("mkdir -p " + place + " && cd " + place + " && printf OUTSIDE | tee f f2") != "OUTSIDE")

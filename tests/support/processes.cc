@@ -36,7 +36,7 @@ std::vector<pid_t> all_processes() {
   return pids;
 }
 
-// Of a file in /proc, whose process may go away meanwhile.
+// Reads a file in /proc, whose process may end meanwhile.
 std::string text_of(pid_t pid, const char* name) {
   Fd file(::open(("/proc/" + std::to_string(pid) + "/" + name).c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
@@ -216,7 +216,7 @@ std::string root_gateway_obstacle() {
 
 std::string namespace_obstacle() {
   if (!root_gateway_obstacle().empty()) return root_gateway_obstacle();
-  // Who enters the namespace that he is in stands in its root.
+  // A process that enters its own namespace gets the namespace's root.
   const auto tried = run_apart([]() -> Result<void> {
     struct stat before {
     }, after{};
@@ -224,7 +224,7 @@ std::string namespace_obstacle() {
     if (!own || ::stat("/", &before) != 0 || ::setns(own.get(), CLONE_NEWNS) != 0 || ::stat("/", &after) != 0)
       return os_error("cannot enter a mount namespace", errno);
     if (before.st_dev == after.st_dev && before.st_ino == after.st_ino) return {};
-    return Error{ISOGATE_UNAVAILABLE, 0, "in a chroot no mount namespace has a root of its own"};
+    return Error{ISOGATE_UNAVAILABLE, 0, "in a chroot no mount namespace has its own root"};
   });
   return tried ? "" : tried.error().message;
 }

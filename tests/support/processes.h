@@ -1,4 +1,4 @@
-// Other processes as /proc shows them: the gateway's own, and what agents left behind.
+// Other processes, according to /proc: the gateway's own, and what agents left behind.
 #pragma once
 
 #include <sys/types.h>
@@ -12,14 +12,14 @@
 namespace isogate::test {
 
 bool alive(pid_t pid);  // false for a zombie, too
-// All its threads: SIGSTOP is sent before the last one has stopped. Also of one that has ended.
+// All its threads: SIGSTOP is sent before the last one has stopped. Also true for one that has ended.
 bool stands_still(pid_t pid);
 std::vector<pid_t> children_of(pid_t pid);
 std::vector<pid_t> descendants_of(pid_t pid);
 std::string command_line(pid_t pid);                           // spaces between; empty: no such process
 std::string status_field(pid_t pid, const std::string& name);  // of /proc/<pid>/status; empty: none
 long resident_kib(pid_t pid);                                  // VmRSS; -1: no such process
-// What a process may take: under a sanitizer, which keeps freed memory for a while, 64 times as much.
+// What a process may use: 64 times as much under a sanitizer, which keeps freed memory for a while.
 long kib_bound(long kib);
 std::vector<std::pair<int, std::string>> open_files(pid_t pid);  // descriptor and what it links to
 
@@ -28,7 +28,7 @@ pid_t front_of(const Gateway& gateway);
 pid_t host_of(const Gateway& gateway, const std::string& backend);
 
 // The directory of a backend host's groups in one hierarchy. Its name has the host's pid, which a host in
-// another PID namespace may have, too: the inode tells them apart.
+// another PID namespace may have, too: the inode distinguishes them.
 struct GroupBase {
   std::string path;
   ino_t inode;
@@ -38,9 +38,10 @@ bool there(const GroupBase& base);
 
 // A number that occurs in no other command line: `sleep <mark>` is found by it.
 std::string new_mark();
-// What does not end by itself, nor of a polite signal, nor with its parent; each process of it has the mark.
+// Commands that end neither by themselves, nor on a signal they can catch, nor with their parent; each
+// process has the mark.
 std::vector<std::string> stubborn_commands(const std::string& mark);
-// Who has it in its command line, besides this process.
+// The processes with it in their command line, except this one.
 std::vector<pid_t> marked(const std::string& mark);
 bool gone_within(double seconds, const std::string& mark);
 bool there_within(double seconds, const std::string& mark, size_t count = 1);
@@ -48,9 +49,9 @@ bool there_within(double seconds, const std::string& mark, size_t count = 1);
 bool is_root();
 // Why a gateway of root cannot be started here; empty: it can.
 std::string root_gateway_obstacle();
-// Why one with the backend `namespace` cannot; empty: it can.
+// The same for the backend `namespace`.
 std::string namespace_obstacle();
-// Runs this with another effective user in a thread of its own: files and sockets are reached as that user.
+// Runs this in a separate thread with another effective user, which accesses files and sockets.
 void as_user(uid_t uid, const std::function<void()>& work);
 
 }  // namespace isogate::test

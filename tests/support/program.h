@@ -36,7 +36,7 @@ ProgramResult run_program(const std::vector<std::string>& argv, const ProgramOpt
 std::string isogate_binary();
 ProgramResult run_isogate(std::vector<std::string> arguments, const ProgramOptions& options = {});
 
-// A program that runs while the test goes on. Killed, if it still runs, and reaped at the end.
+// A program that runs while the test continues. Killed, if it still runs, and reaped at the end.
 class Program {
  public:
   Program(const std::vector<std::string>& argv, const ProgramOptions& options);
@@ -47,19 +47,19 @@ class Program {
   void signal(int number) const;
   // Drains both outputs until they end and the program is reaped; false: it still runs.
   bool wait(double seconds);
-  // Reads what is there until `text` occurs in stdout; false: not in that time.
+  // Reads until `text` occurs in stdout; false: not in that time.
   bool wait_for_output(const std::string& text, double seconds);
   ProgramResult result;
 
  private:
-  bool pump(double seconds);  // false: nothing more is open
+  bool pump(double seconds);  // false: both outputs have ended
   pid_t pid_ = -1;
   bool reaped_ = false;
   Fd in_, out_, err_;
   std::string pending_;
 };
 
-// A directory of its own, removed with all that is in it. Mode 0711: other users may pass through.
+// A temporary directory, removed with its content. Mode 0711: other users may pass through.
 class TemporaryDirectory {
  public:
   explicit TemporaryDirectory(const std::string& above = "/tmp");
@@ -67,7 +67,7 @@ class TemporaryDirectory {
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
   ~TemporaryDirectory();
   [[nodiscard]] const std::string& path() const { return path_; }
-  // Writes <path>/<name> and answers its path.
+  // Writes <path>/<name> and returns its path.
   std::string file(const std::string& name, const std::string& content, mode_t mode = 0644) const;
 
  private:

@@ -22,7 +22,7 @@ def skip(reason):
 
 
 def backend_config(backend, build, work):
-    """What the backend is configured with, and what its host has in its environment."""
+    """The backend's configuration, and the environment of its backend host."""
     if backend == "docker":
         engine = os.environ.get("ISOGATE_TEST_DOCKER", "")
         if not engine:
@@ -110,7 +110,7 @@ class Gateway:
 
 
 def node_obstacle():
-    """Why no program of JavaScript can run; None: it can."""
+    """Why no JavaScript program can run; None: it can."""
     node = shutil.which("node")
     if not node:
         return "no node"
@@ -119,7 +119,7 @@ def node_obstacle():
 
 
 def command_of(here, release, cases):
-    """What runs these cases of a directory with the SDK, or None and why nothing does."""
+    """The command that runs these cases with the SDK of a directory, or None and the reason."""
     directory = os.path.join(SDKS, release)
     if not os.path.isdir(directory):
         return None, f"no {directory}; run scripts/install-deps.sh --tests"

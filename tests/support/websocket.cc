@@ -91,7 +91,7 @@ void WebSocket::send_binary(const std::string& bytes) { stream_->send(false, byt
 std::optional<WebSocket::Message> WebSocket::next() {
   beast::flat_buffer buffer;
   const ErrorCode error = stream_->run([&](auto done) { stream_->socket.async_read(buffer, done); });
-  // Who said goodbye may be gone before this side's is sent.
+  // A peer that sent its close frame may be gone before this side's is sent.
   if (error == websocket::error::closed || (error && stream_->socket.reason())) return std::nullopt;
   if (error) fail("receive", error);
   return Message{stream_->socket.got_text(), beast::buffers_to_string(buffer.data())};

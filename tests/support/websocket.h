@@ -1,5 +1,5 @@
-// A WebSocket client for tests, blocking. Pings are answered while it reads. What fails or takes too long
-// throws std::runtime_error. One thread.
+// A blocking WebSocket client for tests. It answers pings while it reads. Failures and timeouts throw
+// std::runtime_error. One thread.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class WebSocket {
     std::string bytes;
   };
 
-  // `url` as of HttpConnection, over TCP. A refusal of the handshake is no failure: answer() is it. The
-  // timeout is that of each wait.
+  // `url` as for HttpConnection, over TCP. A refused handshake does not throw: see answer(). The timeout
+  // applies to each wait.
   WebSocket(const std::string& url, const std::string& target, const Headers& headers,
             double timeout_sec = 120);
   WebSocket(const WebSocket&) = delete;
@@ -34,11 +34,11 @@ class WebSocket {
   std::optional<Message> next();              // nullopt: the gateway has closed it, or close() is done
   [[nodiscard]] uint16_t close_code() const;  // of the gateway's close frame, after next() was nullopt
 
-  void close();  // says goodbye, and waits for the gateway to do so; what comes meanwhile is lost
-  void drop();   // ends the connection without a word
+  void close();  // sends a close frame and waits for the gateway's; messages meanwhile are lost
+  void drop();   // ends the connection without a close frame
 
  private:
-  struct Stream;  // Beast's, which is large
+  struct Stream;  // Beast's stream, which is large
   std::unique_ptr<Stream> stream_;
 };
 

@@ -1,4 +1,4 @@
-// YAML of the project's own files as JSON: what tests read of them. Any thread.
+// Parses YAML of the project's own files as JSON, for tests. Any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace isogate::test {
 
 nlohmann::json from_yaml(const YAML::Node& node);
 
-// All documents of a text; throws what yaml-cpp does.
+// All documents of a text; throws yaml-cpp's exceptions.
 std::vector<nlohmann::json> documents_of(const std::string& yaml);
 
 }  // namespace isogate::test

@@ -1,4 +1,4 @@
-// TarReader reads what tar(1), Python and TarWriter write, and nothing that is unclear.
+// TarReader reads what tar(1), Python and TarWriter write, and nothing ambiguous.
 #include "lib/tar/tar_reader.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ struct Found {
 
 struct Outcome {
   std::vector<Found> members;
-  std::string problem;  // empty: the archive is whole
+  std::string problem;  // empty: the archive is complete
 };
 
 // In pieces of `step` bytes.
@@ -57,7 +57,7 @@ std::string written(const std::function<void(TarWriter&)>& fill) {
   return bytes;
 }
 
-// A header as a hostile sender would make it, with a checksum that fits.
+// A header as a hostile sender would make it, with a valid checksum.
 std::string header(char type, const std::string& name, const std::string& size = "00000000000") {
   std::string block(kTarBlock, '\0');
   block.replace(0, name.size(), name);

@@ -1,4 +1,4 @@
-// A gateway that serves with certificates of an authority of its own.
+// A gateway with certificates of the test's own authority.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ namespace isogate::test {
 class Tls : public testing::Test {
  protected:
   void SetUp() override;
-  // `more` goes into `tls: {…}`, `yaml` beside it.
+  // `more` goes into `tls: {…}`, `yaml` is added at the top level.
   Gateway& start(const std::string& more = {}, const std::string& yaml = {});
   [[nodiscard]] Gateway& gateway() const { return *gateway_; }
   [[nodiscard]] std::string url(const std::string& path = {}) const {
     return "https://127.0.0.1:" + gateway_->port() + path;
   }
-  // curl that trusts the authority and shows the status on a last line of its own. 0: no answer.
+  // curl that trusts the authority and prints the status on its last line. 0: no response.
   struct Fetched {
     int exit_code = 0, status = 0;
     std::string body, error;
@@ -29,11 +29,11 @@ class Tls : public testing::Test {
   [[nodiscard]] std::vector<std::string> with_key() const {
     return {"-H", "Authorization: Bearer " + gateway_->key()};
   }
-  // openssl s_client, its input ended at once; what it said.
+  // openssl s_client with empty input; its output.
   std::string s_client(std::vector<std::string> arguments) const;
   [[nodiscard]] std::string config_file() const;
   void write_config(const std::string& yaml) const;
-  // The serial number that a new connection is shown.
+  // The serial number that a new connection gets.
   std::string serial() const;
   void hang_up(const std::string& awaited);  // SIGHUP, and waits for another such line of the log
 

@@ -2,7 +2,7 @@
 
 #include "tests/tls/certificates.h"
 
-// Callers that prove themselves by certificate.
+// Callers that authenticate with a certificate.
 namespace isogate::test {
 namespace {
 
@@ -84,7 +84,7 @@ TEST_F(ClientCertificates, DoNotMakeUpForAWrongKey) {
   EXPECT_EQ(fetch("/backends", by(authority_, "dns", {"-H", "Authorization: Bearer wrong"})).status, 401);
 }
 
-// A browser presents its certificate for whatever a page asks.
+// A browser presents its certificate for the requests of any page.
 TEST_F(ClientCertificates, AreNoPermissionForWebPages) {
   start_with("required", "cors: {origins: ['https://console.example.org']}\n");
   authority_.sign("dns", sans_.at("dns"));
@@ -94,7 +94,7 @@ TEST_F(ClientCertificates, AreNoPermissionForWebPages) {
             200);
 }
 
-// Asks twice on one connection, with a file to wait for in between.
+// Sends two requests on one connection, and waits for a file in between.
 constexpr const char* kTwice = R"(
 import http.client, os, ssl, sys, time
 port, ca, certificate, key, go = int(sys.argv[1]), *sys.argv[2:]
@@ -111,7 +111,7 @@ ask("second"); print("same" if c.sock is socket else "another", flush=True)
 
 class ShutOut : public ClientCertificates, public testing::WithParamInterface<const char*> {};
 
-// What a reload takes away ends at the next request of an open connection.
+// An entry that a reload removes ends at the next request of an open connection.
 TEST_P(ShutOut, HoldsForOpenConnections) {
   const std::string authorities =
       authority_.directory().file("clients-ca.pem", read_whole(authority_.certificate()));
@@ -137,7 +137,7 @@ TEST_P(ShutOut, HoldsForOpenConnections) {
 }
 INSTANTIATE_TEST_SUITE_P(By, ShutOut, testing::Values("authority", "entry"));
 
-// Connects, and shakes hands once a file is there.
+// Connects, and begins the handshake once a file exists.
 constexpr const char* kLate = R"(
 import os, socket, ssl, sys, time
 port, ca, certificate, key, go = int(sys.argv[1]), *sys.argv[2:]
@@ -154,7 +154,7 @@ except OSError as error:
     print("refused", error, flush=True)
 )";
 
-// A connection that came under the old authorities proves nothing by them later.
+// A connection made under the old authorities proves nothing with them later.
 TEST_F(ClientCertificates, OfAnAuthorityThatWentDuringTheHandshakeCountForNothing) {
   const std::string authorities =
       authority_.directory().file("clients-ca.pem", read_whole(authority_.certificate()));
@@ -175,7 +175,7 @@ TEST_F(ClientCertificates, OfAnAuthorityThatWentDuringTheHandshakeCountForNothin
       << client.result.out << client.result.err;
 }
 
-// No local.key is made: it would be good beyond this machine.
+// No local.key is created: it would be valid beyond this machine.
 TEST_F(ClientCertificates, TakeTheLocalKeysPlace) {
   start_with("required");
   EXPECT_EQ(gateway().key(), "");

@@ -1,6 +1,6 @@
 #include "tests/tls/certificates.h"
 
-// `isogate` as a client of a gateway that speaks TLS.
+// `isogate` as a client of a gateway with TLS.
 namespace isogate::test {
 namespace {
 

@@ -4,14 +4,14 @@
 
 #include "tests/tls/certificates.h"
 
-// Certificates are renewed under a running gateway.
+// Certificates are renewed while the gateway runs.
 namespace isogate::test {
 namespace {
 
 constexpr const char* kReloaded = "\"event\":\"reloaded\"";
 constexpr const char* kRefused = "reload_refused";
 
-// Two requests on one connection, the second once a file is there.
+// Two requests on one connection, the second once a file exists.
 constexpr const char* kKeeper = R"(
 import http.client, os, ssl, sys, time
 port, ca, go = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -35,7 +35,7 @@ TEST_F(Tls, ANewCertificateIsTakenWithoutDroppingConnections) {
   Program keeper({"python3", script, gateway().port(), authority_.certificate(), go}, {});
   ASSERT_TRUE(keeper.wait_for_output("first 200", 20)) << keeper.result.err;
   authority_.sign("server", "DNS:localhost,IP:127.0.0.1");
-  EXPECT_EQ(serial(), before) << "nobody has told it yet";
+  EXPECT_EQ(serial(), before) << "it has not been told yet";
   const pid_t front = front_of(gateway());
   hang_up(kReloaded);
   EXPECT_TRUE(eventually(10, [&] { return serial() != before; }));
@@ -58,7 +58,7 @@ TEST_F(Tls, ABadCertificateKeepsTheOldOne) {
   hang_up(kRefused);
   EXPECT_NE(gateway().log().find("it is not the key of the first certificate"), std::string::npos);
   EXPECT_EQ(serial(), before);
-  // A front that dies meanwhile comes back with the old one, too.
+  // A front that dies meanwhile restarts with the old one, too.
   const pid_t front = front_of(gateway());
   ASSERT_EQ(::kill(front, SIGKILL), 0);
   EXPECT_TRUE(eventually(20, [&] { return fetch("/readyz").status == 200; }));

@@ -3,7 +3,7 @@
 #include "tests/tls/certificates.h"
 #include "tests_dirs.h"
 
-// What TLS the gateway speaks, and what it does not.
+// Which TLS the gateway supports, and which it does not.
 namespace isogate::test {
 namespace {
 
@@ -26,7 +26,7 @@ TEST_F(Tls, ServesBothVersionsAndNoOlderOne) {
   }
 }
 
-TEST_F(Tls, SpeaksForwardSecretAeadAlone) {
+TEST_F(Tls, SpeaksOnlyForwardSecretAead) {
   start();
   EXPECT_NE(s_client({"-tls1_2"}).find("Cipher    : ECDHE-"), std::string::npos);
   for (const char* cipher : {"ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES256-SHA384", "AES128-GCM-SHA256"})
@@ -76,7 +76,7 @@ TEST_F(Tls, KeepsConnectionsAndStreamsOutput) {
   EXPECT_NE(twice.out.find("\"exit\""), std::string::npos) << twice.out;
 }
 
-// The answer comes before the body was read, and is not lost.
+// The response is sent before the body was read, and is not lost.
 TEST_F(Tls, AnswersBeforeTheBodyIsRead) {
   start();
   const std::string file = authority_.directory().file("big", noise(3'000'000, 3));
@@ -160,7 +160,7 @@ TEST_F(Tls, AGatewayThatCannotServeItDoesNotStart) {
   }
 }
 
-// Root's gateway: the process that meets the network is somebody else and could not open the key.
+// Root's gateway: the process that faces the network runs as another user and could not open the key.
 TEST_F(Tls, TheFrontCannotReadTheKeyFile) {
   if (!root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
   start();

@@ -66,7 +66,7 @@ BrowserWindow::BrowserWindow(const std::string& address)
     : program_(
           [&] {
             std::vector<std::string> argv = browser(profile_.path());
-            argv.emplace_back("--remote-debugging-port=0");  // without a task it would leave at once
+            argv.emplace_back("--remote-debugging-port=0");  // without a task it would exit at once
             argv.push_back(address);
             return argv;
           }(),

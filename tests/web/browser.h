@@ -1,4 +1,4 @@
-// Chromium without a window, and a server of somebody else's pages.
+// Headless Chromium, and a server of foreign pages.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,7 @@ namespace isogate::test {
 // Why there is no browser here; empty: there is.
 std::string browser_obstacle();
 
-// Opens the address and answers the document as it is once all of it is loaded. `more` goes on the command
-// line.
+// Opens the address and returns the document once it is completely loaded. `more` goes on the command line.
 std::string browse(const std::string& address, const std::vector<std::string>& more = {});
 
 // A browser that stays at an address as long as this lives.
@@ -29,8 +28,8 @@ class BrowserWindow {
   Program program_;
 };
 
-// Serves pages on a loopback port of its own: another origin than the gateway's. The image /wait is not
-// loaded before the page has fetched /done, so that a page is as long in loading as its script runs.
+// Serves pages on its own loopback port: another origin than the gateway's. The image /wait is not loaded
+// before the page has fetched /done, so that a page keeps loading while its script runs.
 class PageServer {
  public:
   PageServer();

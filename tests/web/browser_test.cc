@@ -8,7 +8,7 @@
 namespace isogate::test {
 namespace {
 
-// Runs `steps` (each a name and an expression that is awaited) and shows what became of each.
+// Runs `steps` (each a name and an expression that is awaited) and shows the result of each.
 std::string page(const std::string& gateway, const std::string& key, const std::string& steps) {
   return "<!doctype html><title>page</title><p id=out>not yet</p><img src=/wait><iframe "
          "name=frame></iframe><script>\n"
@@ -53,7 +53,7 @@ class Browser : public testing::Test {
   }
 };
 
-// The worst case: nobody needs a key.
+// The worst case: no key is needed.
 TEST_F(Browser, APageOfAnotherOriginRunsNothingWithoutAKey) {
   Gateway gateway(yaml("anonymous: loopback\n"));
   const PageServer others;
@@ -105,7 +105,7 @@ TEST_F(Browser, ANameThatPointsHereIsMisdirected) {
   expect_nothing_ran(gateway);
 }
 
-// Stored by a tenant. Any page that shows it, or leads its visitor there, is another site's.
+// Stored by a tenant. Any page that shows it, or links to it, is on another site.
 class StoredPage : public Browser {
  protected:
   void SetUp() override {
@@ -128,7 +128,7 @@ class StoredPage : public Browser {
   [[nodiscard]] std::string address(const std::string& name) const {
     return gateway_->url() + Caller(*gateway_, "x").file_url(name);
   }
-  // How often a file was answered with this status.
+  // How many requests for a file got this status.
   [[nodiscard]] int downloads(int status) const {
     const std::string metrics = gateway_->get("/metrics").body;
     const std::regex line("operation=\"downloadFile\",status=\"" + std::to_string(status) + "\"\\} ([0-9]+)");
@@ -152,7 +152,7 @@ TEST_F(StoredPage, IsRefusedToPagesOfOtherSites) {
   EXPECT_EQ(downloads(200), 0);
 }
 
-// Typed by its user. A download leaves no document to look at: the browser is left alone with it for a while.
+// Typed by its user. A download shows no document: the browser just runs for a while.
 TEST_F(StoredPage, IsADownload) {
   int asked = 0;
   for (const char* name : {"page.html", "image.svg"}) {

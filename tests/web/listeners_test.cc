@@ -4,7 +4,7 @@
 #include "tests/support/processes.h"
 #include "tests/support/websocket.h"
 
-// What browsers, scrapers and guessers meet at the door.
+// What browsers, scrapers and guessers get from the listeners.
 namespace isogate::test {
 namespace {
 
@@ -48,7 +48,7 @@ TEST_F(Doors, APreflightOfAListedOriginIsPermitted) {
   const Answer refusal = ask(*gateway, "GET", "/backends", {{"Origin", "http://localhost:3000"}});
   EXPECT_TRUE(refused(refusal, 401, "unauthenticated"));
   EXPECT_EQ(refusal.header("Access-Control-Allow-Origin"), "http://localhost:3000")
-      << "the page may read why";
+      << "the page may read the reason";
 }
 
 TEST_F(Doors, APreflightOfAnyOtherGetsNoPermission) {
@@ -146,7 +146,7 @@ TEST_F(Doors, WrongKeysAreSlowedAndTheRightOneIsNot) {
     ++limited;
   }
   EXPECT_GT(limited, 0);
-  EXPECT_EQ(gateway->get("/backends").status, 200) << "everybody on this machine has the same address";
+  EXPECT_EQ(gateway->get("/backends").status, 200) << "all users of this machine have the same address";
   EXPECT_EQ(gateway->log().find("isg_wrong"), std::string::npos);
 }
 
@@ -169,7 +169,7 @@ TEST_F(Doors, MetricsHaveAListenerOfTheirOwn) {
       refused(answer_of(http_call(url, "POST", "/exec", key, R"({"command":"true"})")), 404, "not_found"));
   EXPECT_TRUE(refused(answer_of(http_call(url, "GET", "/backends", key)), 404, "not_found"));
   EXPECT_TRUE(refused(ask(*gateway, "GET", "/metrics"), 401, "unauthenticated"))
-      << "the others ask for a key";
+      << "the others require a key";
   EXPECT_EQ(gateway->get("/metrics").status, 200);
 }
 
@@ -196,7 +196,7 @@ TEST_F(Doors, ReadinessTellsEachCheck) {
   EXPECT_EQ(checks["accepting"].value("ok", false), true) << refusal.text;
 }
 
-// A proxy on this machine is a loopback peer, and so is whoever stands behind it.
+// A proxy on this machine is a loopback peer, and so is whoever uses it.
 TEST_F(Doors, ANameAProxyLeftNeedsAKey) {
   const auto gateway = start("anonymous: loopback\n");
   ASSERT_EQ(ask(*gateway, "GET", "/backends").status, 200);
@@ -207,7 +207,7 @@ TEST_F(Doors, ANameAProxyLeftNeedsAKey) {
       const Answer answer = ask(*gateway, "GET", "/backends", {{header, value}});
       EXPECT_TRUE(refused(answer, 401, "unauthenticated")) << header << ": " << value;
       EXPECT_EQ(answer_of(http_call(gateway->unix_url(), "GET", "/backends", {{header, value}})).status, 401)
-          << "a proxy of root's has the Unix socket";
+          << "a proxy of root has the Unix socket";
     }
     Headers both = with_key;
     both.emplace_back(header, "203.0.113.1");

@@ -1,4 +1,4 @@
-// A client of the isogate gateway. The calls are openapi-fetch's; their types are made of docs/openapi.json
+// A client of the isogate gateway. The calls are openapi-fetch's; their types are generated from docs/openapi.json
 // (`npm run generate`, src/api.ts). What is written by hand here: which gateway, errors, and streams of events.
 import createClient, { type Client, type ClientOptions } from "openapi-fetch";
 import type { components, paths } from "./api.js";
@@ -11,11 +11,11 @@ export type ExecState = Schemas["ExecState"];
 export type StreamEvent = Schemas["StreamEvent"];
 
 export interface Options {
-  /** http(s)://HOST[:PORT], port 9090 where it names none; else ISOGATE_URL, else http://127.0.0.1:9090. */
+  /** http(s)://HOST[:PORT], port 9090 if it names none; else ISOGATE_URL, else http://127.0.0.1:9090. */
   url?: string;
   /** An API key; else ISOGATE_KEY. */
   key?: string;
-  /** In place of Node's own, which gives up after 300 s without an answer. */
+  /** In place of Node's own, which gives up after 300 s without a response. */
   fetch?: NonNullable<ClientOptions["fetch"]>;
 }
 
@@ -30,7 +30,7 @@ export function connect(options: Options = {}): Client<paths> {
   });
 }
 
-// What is wrong with the url is not quoted: it may be a password.
+// The url is not quoted: it may contain a password.
 function baseUrlOf(url: string): string {
   if (url.startsWith("unix:")) throw new Error("cannot use the url of the gateway: this client has no Unix sockets");
   const parts = /^(https?:\/\/(?:\[[0-9a-f:.]+\]|[^:/?#@[\]\s]+))(:\d+)?\/?$/i.exec(url);
@@ -56,7 +56,7 @@ export class IsogateError extends Error {
   }
 }
 
-/** The data of an answer; throws IsogateError where it is a refusal. That of an empty file is undefined. */
+/** The data of a response; throws IsogateError if it is a refusal. For an empty file it is undefined. */
 export function dataOf<T>(answer: { data?: T; error?: unknown; response: Response }): T {
   if (answer.response.ok) return answer.data as T;
   const refusal = answer.error as Partial<Schemas["Error"]> | undefined;
@@ -66,19 +66,19 @@ export function dataOf<T>(answer: { data?: T; error?: unknown; response: Respons
     error.code, error.message, answer.response.status, refusal.request_id ?? "", error.retryable, error.details);
 }
 
-/** Whether an answer of `/exec` is a result: the program has ended. Else it is the state of a long-lived exec. */
+/** Whether a response of `/exec` is a result: the program has ended. Otherwise it is the state of a long-lived exec. */
 export function hasEnded(answer: ExecResult | ExecState): answer is ExecResult {
   return "stdout_encoding" in answer;
 }
 
-/** The bytes of a member of an answer that is text or base64. */
+/** The bytes of a member that is text or base64. */
 export function bytesOf(text: string, encoding: Schemas["Encoding"]): Uint8Array {
   return Buffer.from(text, encoding === "base64" ? "base64" : "utf8");
 }
 
 /**
  * The events of `/exec-stream` (called with `parseAs: "stream"`), to the last, which is `exit`. Leaving the loop closes the
- * connection, which kills the program. Throws where the stream ends too early: what became of the program is not known.
+ * connection, which kills the program. Throws if the stream ends too early: the program's end is not known.
  */
 export async function* events(body: ReadableStream<Uint8Array> | null): AsyncGenerator<StreamEvent> {
   if (!body) throw new Error("the answer has no body");

@@ -32,7 +32,7 @@ std::string name_of(const std::string& path) {
   return name.substr(0, 255);
 }
 
-// Between fork and exec: system calls only.
+// Between fork and exec: only system calls.
 [[noreturn]] void become_child(const char* executable, int directory, int in, int out) {
   int null = ::open("/dev/null", O_RDWR);
   int kept_in = ::fcntl(in, F_DUPFD, 10);

@@ -62,7 +62,7 @@ constexpr std::array<std::string_view, 41> kLinuxCapabilities = {"chown",
                                                                  "bpf",
                                                                  "checkpoint_restore"};
 
-// `name_of`: of a bit; empty where it has none.
+// `name_of`: returns the name of a bit; empty if it has none.
 template <typename NameOf>
 ordered_json names_of(uint64_t bits, NameOf name_of) {
   ordered_json list = ordered_json::array();
@@ -101,7 +101,7 @@ Error mark(const char* what) {
   return invalid(std::string("the plugin wrote rubbish where its description was expected: ") + what);
 }
 
-// A cast from what does not fit is undefined.
+// A cast from a value that does not fit is undefined.
 template <typename T>
 void take_number(const json& from, T& to) {
   if (!from.is_number_unsigned() || from.get<uint64_t>() > std::numeric_limits<T>::max())

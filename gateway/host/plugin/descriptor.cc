@@ -15,7 +15,8 @@ std::string version_text(uint32_t major, uint32_t minor) {
 
 std::string own_abi() { return version_text(ISOGATE_ABI_MAJOR, ISOGATE_ABI_MINOR); }
 
-// nullptr is the empty string; one without an end in 1 MiB is cut and fails the checks of its length.
+// nullptr is the empty string; a string without an end within 1 MiB is cut, and fails the check of its
+// length.
 std::string copy_text(const char* text) {
   if (text == nullptr) return {};
   return std::string(text, ::strnlen(text, kMaxStringBytes));
@@ -97,7 +98,7 @@ Description describe(const isogate_plugin& p) {
   return d;
 }
 
-// The four fields that never move are read before anything else is believed.
+// The four fields that never move are read before anything else is trusted.
 isogate_plugin read_head(const isogate_plugin* plugin) {
   isogate_plugin head{};
   std::memcpy(static_cast<void*>(&head), plugin, offsetof(isogate_plugin, flags));

@@ -21,7 +21,7 @@ constexpr unsigned kMachine = EM_RISCV;
 constexpr size_t kMaxHeaders = 512;
 constexpr size_t kMaxDynamic = 4096;
 constexpr size_t kMaxSymbols = 1u << 20;
-constexpr size_t kMaxNamed = 256;  // search paths, libraries, exports that are listed
+constexpr size_t kMaxNamed = 256;  // listed search paths, libraries and exports
 
 Error not_elf(const char* why) {
   return invalid(std::string("it is not a shared library for this machine: ") + why);
@@ -91,7 +91,7 @@ class Parser {
     return {};
   }
 
-  // The loader goes by addresses, so this does too.
+  // The loader uses addresses, so this does, too.
   std::optional<uint64_t> offset_of(uint64_t address) const {
     for (const Elf64_Phdr& load : loads_) {
       if (address < load.p_vaddr || address - load.p_vaddr >= load.p_filesz) continue;
@@ -169,7 +169,7 @@ class Parser {
     }
   }
 
-  // From the section headers, which strip leaves; without them exports are not checked.
+  // From the section headers, which strip keeps; without them exports are not checked.
   Result<void> read_exports() {
     if (header_.e_shnum == 0 || header_.e_shentsize != sizeof(Elf64_Shdr)) return {};
     for (size_t i = 0; i < header_.e_shnum; ++i) {

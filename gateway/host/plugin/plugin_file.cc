@@ -107,7 +107,8 @@ Result<Fd> open_copy_dir(const std::string& path) {
 }
 
 Result<void> write_copy(int dir, const std::string& bytes) {
-  // Readable by any uid that has the directory: the quarantined child and a host without root do.
+  // Readable by any uid with access to the directory: the quarantined child and a backend host without root
+  // have it.
   Fd file(::openat(dir, PluginCopy::kFile, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return os_error("cannot make a private copy of the plugin", errno);
   if (!write_all(file.get(), bytes)) return os_error("cannot write a private copy of the plugin", errno);

@@ -29,7 +29,7 @@ std::string hint(const std::string& reason) {
   return "";
 }
 
-// The directory that was entered, left again whatever happens.
+// Enters a directory, and leaves it again whatever happens.
 class Visit {
  public:
   explicit Visit(int directory) : back_(::open(".", O_PATH | O_DIRECTORY | O_CLOEXEC)) {

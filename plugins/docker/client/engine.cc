@@ -104,7 +104,7 @@ Json Engine::inspect(const std::string& id, const Budget& budget) {
   try {
     return pool_->json(request, budget);
   } catch (const EngineError& error) {
-    // podman's 500 for one that goes while it is looked at: it is asked once more.
+    // podman's 500 for a container that is removed during inspect: asks once more.
     if (error.http_status() != 500 ||
         std::string_view(error.what()).find("no such container") == std::string_view::npos)
       throw;
@@ -153,7 +153,7 @@ std::unique_ptr<EngineStream> Engine::exec_start(const std::string& exec_id, con
 
 namespace {
 
-// An image may be named registry:port/name:tag or name@sha256:…; its slashes belong into the path.
+// An image may be named registry:port/name:tag or name@sha256:…; its slashes belong to the path.
 std::string image_in_path(const std::string& name) {
   const bool whole = !name.empty() && name[0] != '/' && name.find("..") == std::string::npos;
   if (!whole || name.size() > 512)

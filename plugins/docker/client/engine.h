@@ -1,4 +1,5 @@
-// A client of the Docker Engine API (and of podman's copy of it). Start here; the backend is written on top.
+// A client of the Docker Engine API (and of podman's implementation of it). Start here; the backend is
+// written on top.
 //
 // Any thread, concurrently: each call takes a connection from a small pool, or makes one. Every call takes a
 // Budget, which bounds connecting, sending and receiving: no caller hangs on a stopped Engine.

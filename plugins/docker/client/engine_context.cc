@@ -73,7 +73,7 @@ std::optional<std::string> context_name(const Environment& environment, const st
 
 EngineAddress from_context(const std::string& name, const std::string& directory) {
   const std::string source = "docker context `" + printable(name) + "`";
-  const std::string hash = sha256_hex(name);  // what its directories are named by
+  const std::string hash = sha256_hex(name);  // the name of its directories
   const std::string path = directory + "/contexts/meta/" + hash + "/meta.json";
   const auto meta = read_json(path);
   if (!meta) fail(ISOGATE_INVALID_ARGUMENT, "there is no " + source + ": `" + path + "` is missing");

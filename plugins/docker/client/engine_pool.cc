@@ -102,7 +102,8 @@ std::string Engine::Pool::negotiate(const Budget& budget) {
 
   const bool podman = !reply.head.header("libpod-api-version").empty();
   std::string oldest;
-  if (!podman) {  // whose /version waits for its containers, and which speaks all versions from the oldest on
+  if (!podman) {  // whose /version waits for its containers, and which supports all versions from the oldest
+                  // on
     EngineRequest version{"ask the Engine for its version", "GET", "/version", {200}};
     version.versioned = false;
     oldest = text_at(json(version, budget), "MinAPIVersion");

@@ -33,12 +33,12 @@ constexpr const char* kUsual[] = {
     "/run/user/*/podman/podman.sock",
 };
 
-// A row of mountinfo, proc(5): `root` is what of the file system `device` is seen at `point`.
+// A row of mountinfo, proc(5): `root` is the part of the file system `device` that is visible at `point`.
 struct MountRow {
   std::string id, device, root, point;
 };
 
-// Where something is: on which file system and at which path in that, and at which path of this process.
+// A location: the file system and the path in it, and the path in this process's view.
 struct Spot {
   std::string device, inner, path;
   bool linked = false;  // it may have other names

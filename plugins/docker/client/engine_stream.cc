@@ -71,7 +71,7 @@ ssize_t EngineStream::read_some(char* to, size_t size) {
 
 ssize_t EngineStream::write_some(const char* from, size_t size) { return transport_->write_some(from, size); }
 
-// What is kept here is the rest of what did not fit into the last read_some(), so some of it is stdout's, or
+// Bytes that are kept here did not fit into the last read_some(): so either some of them are stdout's, or
 // nothing was read yet.
 bool EngineStream::has_buffered() const { return in_begin_ != in_end_ || transport_->has_buffered(); }
 

@@ -195,7 +195,7 @@ using std::chrono::milliseconds;
 void Companions::run_hook(const Companion& companion, const std::string& started_at) {
   CompanionRecord row = recorded(companion.name);
   if (row.hooked == started_at) return;
-  // However long that takes: a sandbox that is made ahead is measured when somebody takes it.
+  // However long that takes: a sandbox created in advance is measured when it is taken.
   const isogate_call waiting{sizeof(isogate_call), stop_.get(), INT64_MAX, {}};
   std::shared_ptr<sdk::RunnerLink> link;
   while (!(link = primary_(sdk::Call(waiting))))
@@ -253,7 +253,7 @@ namespace {
 
 constexpr milliseconds kRemovedLate{3'000};
 
-// Null: there is none. One that was about to be made may still come.
+// Null: there is none. One that was about to be created may still appear.
 Json look_for(Services& services, const CompanionRecord& companion, const sdk::Call& call) {
   const Budget late(call, kRemovedLate);
   for (;;) {

@@ -70,7 +70,7 @@ ImageUsers read_image(Services& services, const std::string& image, const sdk::C
     try {
       users.users = names_in(read_file(services, id, kPasswd, call));
       users.groups = names_in(read_file(services, id, kGroup, call));
-    } catch (const sdk::Error& error) {  // too large, which it stays
+    } catch (const sdk::Error& error) {  // too large, and it will stay so
       if (error.status() != ISOGATE_RESOURCE_EXHAUSTED) throw;
       users = {};
     }
@@ -86,7 +86,7 @@ ImageUsers read_image(Services& services, const std::string& image, const sdk::C
   return users;
 }
 
-// The operator's own file, or directory, takes the place of the image's.
+// The operator's own file or directory replaces the image's.
 bool is_configured(const Config& config, const std::string& path) {
   const auto covers = [&path](const auto& each) { return (path + "/").starts_with(each.target + "/"); };
   return std::any_of(config.mounts.begin(), config.mounts.end(), covers) ||
@@ -150,7 +150,7 @@ void prepare_names(Services& services, Parts& parts, int directory, const std::s
   parts.passwd.clear();
   parts.group.clear();
   if (parts.podman) return;
-  if (!parts.bind && parts.uid == 0) return;  // a rootless Engine's: all of the volume would be the program's
+  if (!parts.bind && parts.uid == 0) return;  // a rootless Engine: the program would own the whole volume
   std::shared_ptr<const ImageUsers> image;
   try {
     const std::string& name = image_of(services.config, parts);

@@ -21,7 +21,8 @@ namespace {
 constexpr std::chrono::milliseconds kVolumePatience{2'000};
 constexpr int kInUse = 409;
 constexpr const char* kMaking = "making";
-constexpr const char* kVolumeFile = "volume";  // in the sandbox's directory: the workspace is one, made by us
+constexpr const char* kVolumeFile =
+    "volume";  // in the sandbox's directory: the workspace is a volume that we created
 
 Fd open_runner(const Services& services) {
   Fd file(::open(services.runner.c_str(), O_RDONLY | O_CLOEXEC));
@@ -122,7 +123,7 @@ void fill_volumes(Services& services, const Owner& owner, const std::string& nam
                      {"HostConfig", {{"NetworkMode", "none"}, {"Mounts", std::move(mounts)}}}};
   remove_filler(services, owner, name, budget);  // of a gateway that was killed
   const std::string id = services.engine.create_container(name + ".filler", body, budget);
-  // With what the image makes volumes of; those that are filled have names and stay.
+  // With the volumes that the image declares; volumes that are filled have names and stay.
   const auto remove = [&](const Budget& within) { services.engine.remove(id, true, true, within); };
   try {
     services.engine.put_archive(
@@ -187,7 +188,7 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
         "the volume with the workspace of this sandbox is gone; DELETE the sandbox to begin with "
         "an empty one");
   or_throw(replace_state_file(directory, kVolumeFile, kMaking));
-  // podman gives a volume to whom the image's directory belongs, unless it was made for somebody.
+  // podman gives a volume to the owner of the image's directory, unless it was created for a user.
   const bool podman = services.kind(call).podman;
   const std::string user = "uid=" + std::to_string(parts.uid) + ",gid=" + std::to_string(parts.gid);
   if (!there) make_volume(services, parts.owner, parts.workspace, "workspace", call, podman ? user : "");

@@ -89,7 +89,7 @@ class Api {
 
   Json get(const Resource& what, const Budget& budget);
   // `body` with its metadata.name, or generateName; `what` without name unless with a subresource (eviction).
-  // `query`: {{"dryRun", "All"}}, say; likewise below.
+  // `query`: for example {{"dryRun", "All"}}; the same below.
   Json create(const Resource& what, const Json& body, const Budget& budget, const Query& query = {});
   Json patch(const Resource& what, Patch kind, const Json& body, const Budget& budget,
              const Query& query = {});
@@ -102,7 +102,7 @@ class Api {
   // All pages as one: {"metadata": {"resourceVersion": …}, "items": […]}. Bounded to 64 MiB together.
   Json list(const Resource& what, const Selection& selection, const Budget& budget);
 
-  // A connection of its own, not counted by the rate; `upgrade`: headers of a WebSocket's, and 101 is the
+  // A separate connection, not counted by the rate; `upgrade`: a WebSocket's headers, and 101 is the
   // good status.
   ApiStream open(const ApiRequest& request, const Query& upgrade, const Budget& budget);
 

@@ -17,7 +17,7 @@ isogate_status status_of(int http_status, const std::string& reason) {
     case 401:
     case 403:
       return ISOGATE_PERMISSION_DENIED;
-    case 404:  // anybody on the way may say so: only the API server's own word is one
+    case 404:  // any proxy may answer that: only the API server's own Status counts
       return reason == "NotFound" ? ISOGATE_NOT_FOUND : ISOGATE_UNAVAILABLE;
     case 410:
       return ISOGATE_UNAVAILABLE;

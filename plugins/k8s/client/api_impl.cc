@@ -161,7 +161,7 @@ bool Api::Impl::may_try_again(Asked& asked, Repeat repeat, const std::string& sa
   }
   if (repeat == Repeat::kNever) return false;
   const auto pause = retry_after(asked.head);
-  // An eviction that a disruption budget forbids is a 429 too, and no matter of load.
+  // An eviction that a disruption budget forbids is also a 429, but does not mean load.
   const bool busy = status == 429 && (pause || said.find("DisruptionBudget") == std::string::npos);
   if (!busy && !(status == 503 && pause && repeat == Repeat::kAlways)) return false;
   const auto wait = std::chrono::milliseconds(pause.value_or(std::chrono::seconds(1)));

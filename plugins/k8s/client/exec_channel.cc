@@ -429,7 +429,7 @@ ApiRequest written(const ExecRequest& request) {
   return out;
 }
 
-// Throws unless the server agreed, by RFC 6455, to one of what was offered. True: to v5.
+// Throws unless the server agreed, by RFC 6455, to an offered protocol. True: to v5.
 bool agreed(const HttpHead& head, const std::string& key, const std::string& attempt) {
   const auto fail = [&](const char* why) {
     throw ApiError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": " + why, 0, true);

@@ -15,7 +15,7 @@ std::string text_at(const nlohmann::json& object, const char* key);
 // The same as one printable line, for messages.
 std::string printable_text(const nlohmann::json& object, const char* key);
 
-// metadata.`field`, likewise.
+// The same of metadata.`field`.
 std::string metadata_text(const nlohmann::json& object, const char* field);
 
 // metadata.uid. Throws ISOGATE_UNAVAILABLE if there is none: without it, neither the object's identity nor

@@ -66,7 +66,7 @@ void Watch::Impl::say_restored() {
 }
 
 void Watch::Impl::run() {
-  constexpr seconds kLongEnough{1};  // for what follows not to be one more of many failures
+  constexpr seconds kLongEnough{1};  // after which a failure is not one more in a row
   milliseconds wait = options.first_pause;
   while (pause(milliseconds(0))) {
     const auto begin = Budget::Clock::now();

@@ -3,8 +3,9 @@
 // when the stream ends or breaks. A silent connection is closed some seconds after `stream_time`.
 //
 // The callbacks are called by that thread, one at a time; they may use Api, not destroy the Watch. An object
-// that disappeared between two watches is reported as deleted once a list lacks it, in its last known state.
-// One that was deleted and recreated with the same name is reported as deleted and added, by metadata.uid.
+// that disappeared between two watches is reported as deleted once a list does not have it, in its last known
+// state. One that was deleted and recreated with the same name is reported as deleted and added, by
+// metadata.uid.
 #pragma once
 
 #include <chrono>

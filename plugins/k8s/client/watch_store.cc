@@ -74,7 +74,7 @@ void WatchStore::put(const Json& object) {
 void WatchStore::remove(const Json& object) {
   const auto found = known_.find(key_of(object));
   if (found == known_.end()) return;
-  // The last state comes with the event, but another object's is none of this one.
+  // The event has the last state, unless it is of another object.
   if (metadata_text(found->second, "uid") != metadata_text(object, "uid")) return;
   known_.erase(found);
   tell(events_.deleted, object);

@@ -1,4 +1,4 @@
-// The input of a Watch, and the last known state of its collection. For watch.cc alone.
+// The input of a Watch, and the last known state of its collection. For watch.cc only.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@ struct WatchEvent {
   std::string type;  // "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"; others are ignored
   Json object;
 };
-// Throws ApiError for a line that is none. Pure.
+// Throws ApiError for an invalid line. Pure.
 WatchEvent parse_event(const std::string& line);
 
 // The message of an ERROR. Pure.

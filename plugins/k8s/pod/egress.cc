@@ -24,7 +24,7 @@ std::string at(const std::string& host, const std::string& port) {
   return host.find(':') == std::string::npos ? host + ":" + port : "[" + host + "]:" + port;
 }
 
-// What cannot be resolved cannot be tried. Behind a proxy its name may be known to that alone.
+// A name that cannot be resolved cannot be tried. Behind a proxy only the proxy may know it.
 ApiServers servers_of(Services& services, const sdk::Call& call) {
   const ClusterAccess& access = services.api.access();
   ApiServers servers{{}, access.port};
@@ -40,7 +40,7 @@ ApiServers servers_of(Services& services, const sdk::Call& call) {
   return servers;
 }
 
-// Where these credentials may not get nodes the configuration's ports are all that is known.
+// If these credentials may not get nodes, only the configuration's ports are known.
 Node node_of(Services& services, const PodState& pod, const sdk::Call& call) {
   Node node{pod.node_ip, {}};
   if (pod.node.empty() || services.config.open_network || !services.config.egress_to.empty()) return node;
@@ -81,7 +81,7 @@ std::vector<std::string> targets_of(const Config& config, const ApiServers& serv
   if (config.open_network) return {};
   std::vector<std::string> targets = {"169.254.169.254:80"};
   targets.insert(targets.end(), config.must_not_reach.begin(), config.must_not_reach.end());
-  if (!config.egress_to.empty()) return targets;  // the rest may be among what is allowed
+  if (!config.egress_to.empty()) return targets;  // the other addresses may be allowed
   std::set<uint16_t> ports(config.kubelet_ports.begin(), config.kubelet_ports.end());
   ports.insert(node.ports.begin(), node.ports.end());
   for (const uint16_t port : ports) {

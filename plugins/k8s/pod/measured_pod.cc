@@ -17,7 +17,7 @@ constexpr const char* kSpecs[] = {"initContainers", "containers", "ephemeralCont
 // Kubelets forget init containers that have ended.
 constexpr const char* kStatuses[] = {"containerStatuses", "ephemeralContainerStatuses"};
 
-// Of each its fields, by its name. Null: not all of it is understood.
+// The fields of each, by its name. Null: something in it is not understood.
 template <size_t N>
 Json named(const Json& object, const char* const (&lists)[N], std::initializer_list<const char*> fields) {
   Json found = Json::object();
@@ -34,7 +34,7 @@ Json named(const Json& object, const char* const (&lists)[N], std::initializer_l
   return found;
 }
 
-// Their kinds by their uids. Null, too.
+// Their kinds by their uids. Null: the same.
 Json owners_in(const Json& metadata) {
   Json found = Json::object();
   const Json& references = member(metadata, "ownerReferences");
@@ -53,7 +53,7 @@ Json labels_in(const Json& metadata) {
   return labels.is_object() ? labels : Json();
 }
 
-// Rules that are not there let nothing through.
+// Missing rules let nothing through.
 Json rules(const Json& spec, const char* direction) {
   const Json& found = member(spec, direction);
   return found.is_null() ? Json::array() : found;

@@ -21,7 +21,7 @@ bool OrphanedPods::is_orphaned(const Json& lease, const std::set<std::string>& l
          std::none_of(record.users.begin(), record.users.end(), is_used);
 }
 
-// A gateway that comes back within the time re-attaches what it had. The front of this one ends its own.
+// A gateway that returns within the time re-attaches its pods. This gateway's front ends its own.
 void OrphanedPods::stop_due(const sdk::Call& call) {
   if (services_.config.workspace == Place::kEmptyDir) return;
   const auto living = services_.presence->all(call);

@@ -7,12 +7,12 @@
 namespace isogate::k8s {
 namespace {
 
-// Of a claim: set by the controller of volumes, once it knows who is to make one.
+// Of a claim: set by the volume controller, once it knows which provisioner must create the volume.
 constexpr const char* kProvisioners[] = {
     "volume.kubernetes.io/storage-provisioner",
     "volume.beta.kubernetes.io/storage-provisioner",
 };
-// By the scheduler, where the class waits for a first consumer.
+// By the scheduler, if the class waits for a first consumer.
 constexpr const char* kNode = "volume.kubernetes.io/selected-node";
 
 std::string provisioner_of(const Json& annotations) {
@@ -45,7 +45,7 @@ std::string what_its_claim_lacks(Services& services, const Record& record, const
   return "";
 }
 
-// The pod is removed when this is read.
+// The pod is already removed when a person reads this.
 std::string where_more(const Services& services, const Record& record) {
   const std::string kubectl = "`kubectl -n " + services.name_space + " ";
   return "; " + kubectl + "describe pod " + record.pod + "` shows more while it waits, " + kubectl +

@@ -67,7 +67,7 @@ void Pods::on_change(const Json& pod, bool deleted) {
   if (link) link->close(state.how);
 }
 
-// What a watch calls deleted may have lost a label, no more.
+// A pod that a watch reports as deleted may only have lost a label.
 bool Pods::may_be_there(const std::string& name, const std::string& uid) {
   try {
     const PodState now = look(name, Budget(kAskWatching));
@@ -82,7 +82,7 @@ bool Pods::may_be_there(const std::string& name, const std::string& uid) {
 PodState Pods::look(const std::string& name, const Budget& budget) {
   try {
     const Json pod = api_.get({"v1", name_space_, "pods", name}, budget);
-    (void)uid_of(pod);  // what has none is no pod, and no proof that there is none
+    (void)uid_of(pod);  // an object without one is no pod, and no proof that there is none
     return state_of(pod);
   } catch (const ApiError& error) {
     if (error.status() != ISOGATE_NOT_FOUND) throw;
@@ -144,7 +144,7 @@ void Pods::forget(const std::string& name) {
 
 namespace {
 
-// Reasons of a waiting container that waiting does not mend.
+// Reasons of a waiting container that do not resolve by waiting.
 constexpr const char* kHopeless[] = {
     "CrashLoopBackOff",   "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull",
     "ErrImagePull",       "ImageInspectError",          "ImagePullBackOff",     "InvalidImageName",
@@ -156,8 +156,8 @@ std::string joined(const std::string& reason, const std::string& message) {
   return reason + ": " + message;
 }
 
-// A runner ends by itself only when it is stopped. Of an eviction a current kubelet may report no more than
-// that, but in an event.
+// A runner ends by itself only when it is stopped. For an eviction a current kubelet may report only that,
+// except in an event.
 std::string how_container_ended(const Json& terminated) {
   const Json& code = member(terminated, "exitCode");
   if (code == Json(0))
@@ -208,9 +208,8 @@ void read_conditions(const Json& status, PodState& state) {
   }
 }
 
-// By the kubelet's word. A container that was gone from the node before the kubelet reported its end is
-// reported as waiting for ever, with an end before that: where nothing is started again, that end is the
-// last.
+// As the kubelet reports. A container that was gone from the node before the kubelet reported its end is
+// reported as waiting forever, with a previous end: if nothing is restarted, that end is the last.
 bool container_ended(const Json& status, bool once) {
   const auto terminated = [&](const char* which) {
     return member(member(status, which), "terminated").is_object();

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr seconds kRenewPool{30}, kTidyAfterFailure{10};
 constexpr uint64_t kLeastTidySec = 5, kMostTidySec = 60;
-constexpr size_t kAtOnce = 4;  // most of what a pod takes to start is waiting
+constexpr size_t kAtOnce = 4;  // most of a pod's start is waiting
 
 }  // namespace
 
@@ -54,7 +54,7 @@ bool Pool::remove(PooledPod ready) noexcept try {
   return false;
 }
 
-// What others have left keeps nobody from renewing and making.
+// Leftovers of others do not prevent renewing and creating.
 void Pool::tend(const sdk::Call& call) {
   renew(call);
   if (Clock::now() < next_tidy_) return;
@@ -70,12 +70,12 @@ void Pool::tend(const sdk::Call& call) {
   }
 }
 
-// The first ones are made before it is known what to measure.
+// The first ones are created before it is known what to measure.
 bool Pool::is_due(const PooledPod& ready) const {
   return Clock::now() - ready.renewed > kRenewPool || (!ready.measured && services_.gateway());
 }
 
-// Out of the others' sight meanwhile: who takes one writes its Lease, too.
+// Hidden from takers meanwhile: a taker writes its Lease, too.
 void Pool::renew(const sdk::Call& call) {
   while (auto due = pool_.take_if([this](const PooledPod& each) { return is_due(each); })) {
     try {

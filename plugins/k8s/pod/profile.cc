@@ -87,7 +87,7 @@ Json container_context() {
           {"capabilities", {{"drop", {"ALL"}}}}};
 }
 
-// Memory is there for whom it is promised; of what can be taken back a tenth is.
+// Memory is reserved in full; of what can be reclaimed, a tenth is.
 Json resources_of(const Config& config, const Limits& limits) {
   Json most = Json::object(), least = Json::object();
   if (const uint64_t memory = limits.get(ISOGATE_LIMIT_MEMORY_BYTES); memory != 0) {
@@ -123,7 +123,7 @@ const std::string& image_of(const Config& config, const Parts& parts) {
   return parts.image.empty() ? config.image : parts.image;
 }
 
-// Of the sandbox's image, whose files it copies; it runs no program of it.
+// It has the sandbox's image, whose files it copies; it runs no program of that image.
 Json names_container(const Config& config, const Parts& parts, const Json& resources) {
   Json command = {kRunner, "names"}, mounts = {mount("runner", kRunnerDirectory, true)};
   for (const char* file : kNames) {
@@ -195,7 +195,7 @@ Json spec_of(const Config& config, const Parts& parts, const Limits& limits) {
                {"containers", {main_container(config, parts, limits, resources)}},
                {"volumes", volumes_of(config, parts, limits)}};
   if (config.adds_names) spec["initContainers"].push_back(names_container(config, parts, resources));
-  // What has no network has nobody to ask for names either.
+  // Without a network there is no name server either.
   if (!config.open_network && config.egress_to.empty()) {
     spec["dnsPolicy"] = "None";
     spec["dnsConfig"] = {{"nameservers", {"127.0.0.1"}}};
@@ -385,7 +385,7 @@ std::vector<std::string> attach_command() { return {kRunner, "attach"}; }
 
 std::vector<std::string> stdio_command(const Parts& parts) { return runner_command("stdio", parts); }
 
-// A claim's volume may be a file system of its own, which the runner finds out. An emptyDir is a part of the
+// A claim's volume may be a separate file system, which the runner detects. An emptyDir is part of the
 // node's: the kubelet ends the pod that outgrows it.
 std::vector<std::string> disk_options(const Config& config, const Limits& limits) {
   if (config.provision == Provision::kSandboxClaim) return {};

@@ -43,12 +43,12 @@ nlohmann::json labels_of(const Owner& owner);
 // Of an object of a gateway, not of a sandbox.
 inline constexpr const char* kLabelGateway = "isogate.io/gateway";
 nlohmann::json gateway_labels_of(const Owner& owner);
-// Whether this object has exactly this owner's labels. Of no sandbox none does.
+// Whether this object has exactly this owner's labels. An owner without a sandbox matches nothing.
 bool carries(const nlohmann::json& object, const Owner& owner);
 // Whether an ownerReference of this object is of `uid`; empty: none is.
 bool belongs_to(const nlohmann::json& object, const std::string& uid);
 std::string selector_of(const std::string& instance, const std::string& backend);
-// The same of the pods that `kind` makes: a SandboxClaim may label pods in one domain alone.
+// The same of the pods that `kind` makes: a SandboxClaim may label pods in only one domain.
 nlohmann::json pod_labels_of(Provision kind, const Owner& owner);
 // And back: those of anything else of the same owner.
 nlohmann::json own_labels_of(const nlohmann::json& pod_labels);

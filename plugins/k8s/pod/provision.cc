@@ -40,7 +40,7 @@ Resource resource_of(Services& services, Provision kind, const Budget& budget, c
   return {maker(kind).group_version, services.name_space, maker(kind).plural, name};
 }
 
-// What a controller makes pods of: it names them, and owns them.
+// The object from which a controller creates pods: it names them, and owns them.
 Json template_of(const Json& pod) {
   const Json& metadata = pod.at("metadata");
   return {{"metadata", {{"labels", metadata.at("labels")}, {"annotations", metadata.at("annotations")}}},
@@ -72,7 +72,7 @@ Json sandbox_of(const Json& pod) {
           {"spec", {{"podTemplate", template_of(pod)}}}};
 }
 
-// The pod in what makes it.
+// The pod's template in the object that creates it.
 Json held_by(const Json& made) {
   const Json& spec = member(made, "spec");
   for (const char* field : {"template", "podTemplate"})
@@ -98,7 +98,7 @@ void refuse_weaker(const Json& asked, const Json& pod, Provision kind = Provisio
     unavailable("the cluster made a weaker pod than it was asked for: " + why + "; nothing runs in it");
 }
 
-// What the pod has to be at least: with a controller's in between, as it is asked for.
+// What the pod must be at least: exactly as requested, if a controller creates it.
 Json expected_of(const Config& config, const Json& pod) {
   return config.provision == Provision::kSandboxClaim ? pod : held_by(maker_of(config, pod));
 }
@@ -114,7 +114,7 @@ std::vector<Json> pods_of(Services& services, const std::string& sandbox_id, con
   return found;
 }
 
-// Of those that tenants may come to be in.
+// Of those that tenants may get.
 std::vector<Json> candidates(Services& services, const Json& pod, const Record& record,
                              const Budget& budget) {
   if (record.kind != Provision::kSandboxClaim)
@@ -135,7 +135,7 @@ std::string why_none(Services& services, const Record& record, const Budget& bud
   return why;
 }
 
-// What is there under that name, if it is `uid` (empty: whichever, it was about to be made) and `owner`'s.
+// The object of that name, if it is `uid` (empty: any, it was about to be created) and belongs to `owner`.
 std::optional<Json> get_own(Services& services, const Resource& what, const std::string& uid,
                             const std::string& owner, const Budget& budget) {
   if (what.name.empty() || owner.empty()) return std::nullopt;
@@ -154,7 +154,7 @@ std::optional<Json> own_object(Services& services, const Record& record, const s
 
 PodName name_of_pod(const Json& pod) { return {metadata_text(pod, "name"), uid_of(pod)}; }
 
-// Those of its own, found by the label as well, so that a record alone leads to no other sandbox's.
+// Its own pods, also found by the label, so that a record alone never leads to another sandbox's.
 std::vector<Json> pods_to_end(Services& services, const Record& record, const std::string& sandbox_id,
                               const std::string& object_uid, const Budget& budget) {
   if (record.kind != Provision::kSandboxClaim) return pods_of(services, sandbox_id, object_uid, budget);
@@ -294,7 +294,8 @@ std::vector<PodName> remove_leftovers(Services& services, const std::string& san
 void remove_parts(Services& services, const Record& record, const std::string& sandbox_id,
                   const std::string& owner, const Budget& budget) {
   const bool may_have_claim =
-      !record.claim_uid.empty() || services.config.workspace == Place::kClaim;  // else nobody may look
+      !record.claim_uid.empty() ||
+      services.config.workspace == Place::kClaim;  // otherwise these credentials may not look
   if (may_have_claim)
     if (const auto claim = get_own(services, services.claims(record.claim), record.claim_uid, owner, budget))
       remove_object(services, services.claims(record.claim), uid_of(*claim), budget);

@@ -69,7 +69,7 @@ std::vector<PodName> remove_pods(Services& services, const Record& record, const
 std::vector<PodName> remove_leftovers(Services& services, const std::string& sandbox_id,
                                       const std::string& lease_uid, const Budget& budget);
 
-// Removes the volume claim and the NetworkPolicy, likewise.
+// Also removes the volume claim and the NetworkPolicy.
 void remove_parts(Services& services, const Record& record, const std::string& sandbox_id,
                   const std::string& owner, const Budget& budget);
 

@@ -22,12 +22,12 @@ bool has_labels_of(const Json& pod, const Json& asked) {
   return true;
 }
 
-// What is not understood is open.
+// A policy that is not understood counts as open.
 bool is_closed(const Json& policy) {
   return policy.is_object() && member(policy, "ingress").empty() && member(policy, "egress").empty();
 }
 
-// Policies add up: what one lets out no other keeps in. The template's is one for all its pods, old and new.
+// Policies add up: what one allows, no other denies. The template has one for all its pods, old and new.
 std::string why_open(Services& services, const std::string& of, const Json& spec, const Budget& budget) {
   const std::string text = "the SandboxTemplate `" + of + "` ";
   if (text_at(spec, "networkPolicyManagement") != "Unmanaged" && !is_closed(member(spec, "networkPolicy")))
@@ -39,7 +39,7 @@ std::string why_open(Services& services, const std::string& of, const Json& spec
   return "";
 }
 
-// Whatever is not as the API's schema has it.
+// Anything that does not fit the API's schema.
 template <typename Function>
 auto understood(const Function& function) -> decltype(function()) {
   try {

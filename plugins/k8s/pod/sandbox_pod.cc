@@ -75,12 +75,12 @@ SandboxPod::Opened SandboxPod::claim(const OpenWish& wish, const sdk::Call& call
       if (make_anew("", call)) return {.fresh = true, .used_before = used};
     } catch (const sdk::Error& error) {
       if (error.status() != ISOGATE_SANDBOX_LOST || wish.known) throw;
-      remove_all(call);  // it was ended, and its workspace is gone: nobody waits for that any more
+      remove_all(call);  // it was ended, and its workspace is gone: no call waits for it any more
     }
   }
 }
 
-// The Lease is gone, and what belonged to it may take its time.
+// The Lease is deleted, and its objects may take longer.
 void SandboxPod::nothing_there(const OpenWish& wish, const sdk::Call& call) {
   if (!wish.handle.empty())
     await_ends(remove_leftovers(services_, parts_.owner.sandbox_id, wish.handle, call), call);
@@ -89,7 +89,7 @@ void SandboxPod::nothing_there(const OpenWish& wish, const sdk::Call& call) {
 
 // False: another gateway was faster.
 bool SandboxPod::make_first(const OpenWish& wish, const sdk::Call& call) {
-  parts_.lease_uid.clear();  // of one before it: what belongs to that goes with it
+  parts_.lease_uid.clear();  // of an earlier Lease: its objects are deleted with it
   lease_.record() = {};
   lease_.record().users = {services_.holder};
   lease_.record().claim = parts_.owner.sandbox_id + "-" + random_hex(4);
@@ -115,7 +115,7 @@ void SandboxPod::name_anew() {
   name_pod(lease_.record(), services_.config.provision, parts_.pod);
 }
 
-// To end it: that takes no pod, and makes none.
+// To end it: takes no pod, and creates none.
 void SandboxPod::attach() {
   const Record& record = lease_.record();
   parts_.lease_uid = lease_.uid();
@@ -131,7 +131,7 @@ void SandboxPod::wait_for_others(const sdk::Call& call, Clock::time_point since)
   std::this_thread::sleep_for(kPause);
 }
 
-// The recorded pod, when it runs and is the very one that was measured.
+// The recorded pod, if it runs and is exactly the one that was measured.
 bool SandboxPod::adopt(const sdk::Call& call) {
   const Record& record = lease_.record();
   attach();
@@ -150,7 +150,7 @@ bool SandboxPod::adopt(const sdk::Call& call) {
   return link_ != nullptr;
 }
 
-// As what it was made, and by whose name.
+// What it was created as, and by which name.
 Parts SandboxPod::made_as() const {
   const Record& record = lease_.record();
   Parts made = parts_;
@@ -191,7 +191,7 @@ void SandboxPod::follow() {
   watch_liveness(services_, parts_, lease_.record().pod_uid, link_, running_);
 }
 
-// With the Lease held and what will be made in it.
+// Takes the Lease, and writes into it what will be created.
 void SandboxPod::make(const sdk::Call& call) {
   parts_.lease_uid = lease_.uid();
   parts_.claim = lease_.record().claim;
@@ -231,7 +231,7 @@ void SandboxPod::try_make(const sdk::Call& call) {
     starts_until_ = Clock::now() + seconds(services_.config.ready_timeout_sec);
   }
   const PodState state = run(pod, call);
-  tie_->set({}, {});  // that was of the one before
+  tie_->set({}, {});  // it was tied to the previous pod
   link_ = connect(call, std::max(kHello, std::chrono::ceil<milliseconds>(starts_until_ - Clock::now())));
   remember_likeness(call);
   prove_machine(services_, *link_, state, call);
@@ -242,7 +242,7 @@ void SandboxPod::try_make(const sdk::Call& call) {
   follow();
 }
 
-// What is measured next is of this container alone.
+// The next measurement is only of this container.
 void SandboxPod::remember_likeness(const sdk::Call& call) {
   const Json pod = services_.api.get(services_.pod(lease_.record().pod), call);
   if (const PodState state = state_of(pod); !state.running || state.uid != lease_.record().pod_uid)
@@ -251,7 +251,7 @@ void SandboxPod::remember_likeness(const sdk::Call& call) {
   tie();
 }
 
-// Until it, or one that a Job has made after it, runs.
+// Until it runs, or one that a Job created after it.
 PodState SandboxPod::run(const Json& pod, const sdk::Call& call) {
   const auto end = Clock::now() + seconds(services_.config.ready_timeout_sec);
   const auto left = [&] { return std::chrono::ceil<milliseconds>(end - Clock::now()); };
@@ -268,8 +268,8 @@ PodState SandboxPod::run(const Json& pod, const sdk::Call& call) {
   }
 }
 
-// What cannot come right by itself is reported at once. A new node may be on its way for a while, and a
-// volume until it is there.
+// A problem that does not resolve by itself is reported at once. A new node may be on its way for a while,
+// and so may a volume.
 PodState SandboxPod::await_start(const sdk::Call& call, milliseconds most) {
   const auto due = Clock::now() + seconds(services_.config.node_timeout_sec);
   const auto hopeless = [&](const PodState& state) {
@@ -332,13 +332,13 @@ void SandboxPod::discard_now() noexcept {
   }
 }
 
-// Nobody is at work on it any more.
+// No gateway works on it any more.
 void SandboxPod::give_up() noexcept {
   try {
     const isogate_call soon = cleaning_up();
     const sdk::Call call(soon);
     lease_.write(false, Budget(call, milliseconds(5'000)));
-  } catch (const std::exception&) {  // then it is once the Lease has expired
+  } catch (const std::exception&) {  // then that holds once the Lease has expired
   }
 }
 
@@ -350,8 +350,8 @@ void SandboxPod::end(const sdk::Call& call) {
   discard(call);
 }
 
-// Held first: nobody begins to use what is about to end. What the Lease records belongs to this Lease,
-// whether it was opened here or not.
+// Held first: no gateway begins to use what is about to end. What the Lease records belongs to it, whether it
+// was opened here or not.
 void SandboxPod::stop(const sdk::Call& call) {
   for (;;) {
     parts_.lease_uid = lease_.uid();
@@ -372,7 +372,7 @@ void SandboxPod::stop(const sdk::Call& call) {
   lease_.write(false, call);
 }
 
-// Held, and its files go with it.
+// With the Lease held; its files are removed with it.
 void SandboxPod::end_place(const sdk::Call& call) {
   try {
     remove_all(call);
@@ -410,7 +410,7 @@ constexpr milliseconds kVolume{3'000};
 
 bool is_ending(const Json& object) { return member(object, "metadata").contains("deletionTimestamp"); }
 
-// As it goes into the record.
+// In the form of the record.
 Proof proof_of(const isogate_evidence& evidence, Gateway gateway) {
   gateway.listeners = tried_of(gateway);
   return {evidence, std::move(gateway)};
@@ -418,7 +418,7 @@ Proof proof_of(const isogate_evidence& evidence, Gateway gateway) {
 
 }  // namespace
 
-// Created again for each pod, so that none runs under one that somebody else has changed.
+// Recreated for each pod, so that no pod runs under a policy that somebody else has changed.
 void SandboxPod::prepare_policy(const sdk::Call& call) {
   const Json policy = policy_of(services_.config, parts_);
   const std::string& name = parts_.owner.sandbox_id;
@@ -454,7 +454,7 @@ void SandboxPod::prepare_workspace(const sdk::Call& call) {
   } catch (const ApiError& error) {
     if (error.status() != ISOGATE_ALREADY_EXISTS) throw;
   }
-  // This sandbox's, made when its maker was killed.
+  // A claim of this sandbox, created when its gateway was killed.
   const Json there = services_.api.get(services_.claims(record.claim), call);
   if (!carries(there, parts_.owner) || !belongs_to(there, lease_.uid()))
     throw sdk::Error(
@@ -464,8 +464,8 @@ void SandboxPod::prepare_workspace(const sdk::Call& call) {
   record.claim_uid = uid_of(there);
 }
 
-// A pod that comes before its volume is put off by the scheduler, for seconds. Where volumes are made only
-// for pods there is no use in waiting: seen once, it is not waited for again.
+// The scheduler puts a pod that comes before its volume off for seconds. If volumes are created only for
+// pods, waiting is useless: once seen, it does not wait again.
 void SandboxPod::wait_for_volume(const sdk::Call& call) {
   if (services_.volumes_wait_for_pods) return;
   for (const auto since = Clock::now(); Clock::now() - since < kVolume; std::this_thread::sleep_for(kPause)) {
@@ -489,7 +489,7 @@ void SandboxPod::adopt_workspace(const sdk::Call& call) {
   }
 }
 
-// Throws where its files are, and this configuration would begin without them. Nothing of it is touched.
+// Throws if its files are in a place where this configuration would not find them; touches nothing.
 void SandboxPod::check_place(const sdk::Call& call) {
   const auto place = lease_.record().place();
   if (!place || place == services_.config.workspace || !is_there(*place, call)) return;
@@ -503,7 +503,7 @@ void SandboxPod::check_place(const sdk::Call& call) {
                        " again, or remove the sandbox and its files: DELETE with ?purge=true");
 }
 
-// Also where these credentials may not look.
+// Also if these credentials may not look.
 bool SandboxPod::is_there(Place place, const sdk::Call& call) {
   const Record& record = lease_.record();
   if (place == Place::kEmptyDir) {
@@ -549,7 +549,7 @@ isogate_evidence SandboxPod::measure_now(const isogate_evidence_request& request
   return found;
 }
 
-// It was measured, and not against all that this gateway listens on.
+// It was measured, but not against all listeners of this gateway.
 isogate_evidence SandboxPod::replace_and_measure(const isogate_evidence_request& request,
                                                  const sdk::Call& call) {
   if (!lease_.find(call) || lease_.uid() != parts_.lease_uid) lost();
@@ -568,7 +568,7 @@ isogate_evidence SandboxPod::replace_and_measure(const isogate_evidence_request&
   return lease_.record().proof->evidence;
 }
 
-// A pod that takes the place of a dead one has to have the same isolation profile.
+// A pod that replaces a dead one must have the same isolation profile.
 void SandboxPod::prove_again(const sdk::Call& call) {
   try {
     if (!proven_) throw sdk::Error(ISOGATE_UNAVAILABLE, "the first pod of this sandbox was not measured");
@@ -598,7 +598,7 @@ void SandboxPod::purge(const sdk::Call& call, bool stranger) {
   remove_all(call);
 }
 
-// The Lease last: as long as it is there the rest is found by it.
+// The Lease last: as long as it exists, it leads to the rest.
 void SandboxPod::remove_all(const sdk::Call& call, Patience patience) {
   if (lease_.find(call)) parts_.lease_uid = lease_.uid();
   if (parts_.lease_uid.empty()) return;
@@ -617,8 +617,8 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kKilled{10'000}, kConnect{15'000}, kLate{1'000}, kNow{3'000}, kTold{5'000};
 constexpr std::chrono::seconds kGrace{60};
 
-// `check` throws where what was dialled is another container than the one before: it is looked at once the
-// stream is there, so that none can come in between.
+// `check` throws if the stream leads to another container than before: it runs once the stream is open, so
+// that no restart can come in between.
 std::unique_ptr<sdk::RunnerStream> resumed(Services& services, const ExecRequest& request,
                                            std::function<void(const Budget&)> check, milliseconds first,
                                            const sdk::Call& call) {
@@ -663,8 +663,8 @@ void SandboxPod::Tie::check(Services& services, const Budget& budget) {
     throw ApiError(ISOGATE_NOT_FOUND, "the pod " + record.pod + " is not the one before: " + why);
 }
 
-// By one exec for each of its streams, which are dialled again when they are lost: each to this very pod. Or
-// by one for a single call.
+// With one exec for each of its streams, which are reconnected when they are lost, always to this same pod.
+// Or with one exec for a single call.
 std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call, milliseconds patience) {
   const bool stays = services_.config.transport == RunnerTransport::kStream;
   std::vector<std::string> single = stdio_command(parts_);
@@ -688,8 +688,8 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call, mill
   }
 }
 
-// To the runner of a pod that runs; null when the pod is gone, or stuck. Throws when that is unknown: others
-// may use it, and what is between here and there may be away for a while.
+// To the runner of a pod that runs; null if the pod is gone, or stuck. Throws if that is not known: others
+// may use it, and the connection may be interrupted for a while.
 std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
   tie();
   for (int tries = 0;; ++tries) {
@@ -708,7 +708,7 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
   }
 }
 
-// A pod that is not trusted serves what runs in it already, and is replaced before what comes then.
+// A distrusted pod serves the calls that already run in it, and is replaced before the next ones.
 bool SandboxPod::is_usable() const { return link_ && link_->alive() && (suspicion_.empty() || !is_alone()); }
 
 std::shared_ptr<sdk::RunnerLink> SandboxPod::link(const sdk::Call& call) {
@@ -720,7 +720,7 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::link(const sdk::Call& call) {
   return link_;
 }
 
-// One for this call alone, which ends with it.
+// A connection only for this call, which ends with it.
 std::shared_ptr<sdk::RunnerLink> SandboxPod::lend(const sdk::Call& call) {
   acquire_for(*slots_, call);
   const std::shared_ptr<void> slot(nullptr, [slots = slots_](void*) { slots->release(); });
@@ -759,7 +759,7 @@ void SandboxPod::relink(const sdk::Call& call) {
     end_place(call);
     lost();
   }
-  // Another gateway may have made the new one already.
+  // Another gateway may already have created the new one.
   if (lease_.record().pod_uid != before && adopt(call) && join(call)) return suspicion_.clear();
   if (!make_anew(other.empty() ? why : other, call)) busy("");
   prove_again(call);
@@ -805,12 +805,12 @@ std::string SandboxPod::how_it_ended(const sdk::Call& call) {
         pod, call, kTold, [&](const PodState& now) { return now.ended || now.uid != uid; });
     return state.uid == uid || !state.exists ? state.how : "its pod is gone";
   } catch (const sdk::Error&) {
-    if (call.cancelled()) return "";  // nobody asks any more: what runs in it is not known
+    if (call.cancelled()) return "";  // nobody waits any more: what runs in it is not known
     return "the API server does not know what happened to its pod";
   }
 }
 
-// With the Lease held. What is recorded stays the pool's by its names, and goes with this Lease.
+// With the Lease held. The recorded objects keep the pool's names, and are deleted with this Lease.
 bool SandboxPod::take(Pool& pool, const sdk::Call& call) {
   Parts taker = parts_;
   taker.lease_uid = lease_.uid();
@@ -849,7 +849,7 @@ bool SandboxPod::renew(const sdk::Call& call) {
   return lease_.hold(call);
 }
 
-// A third of a second, for what leaves a question without answer.
+// Takes a third of a second, because of addresses that do not answer.
 bool SandboxPod::measure(const sdk::Call& call) {
   const std::lock_guard lock(mutex_);
   const auto gateway = services_.gateway();
@@ -882,7 +882,7 @@ void SandboxPod::drop(const sdk::Call& call) {
 
 namespace {
 
-constexpr size_t kManyUsers = 16;  // then those that are gone are taken off
+constexpr size_t kManyUsers = 16;  // then gateways that no longer exist are removed
 
 bool has(const std::vector<std::string>& all, const std::string& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
@@ -890,15 +890,15 @@ bool has(const std::vector<std::string>& all, const std::string& one) {
 
 }  // namespace
 
-// This gateway is among those that use it, and nobody is at work on it, as of now: so it is written also
-// where it says so already. False: somebody else has written, look again.
+// This gateway is among its users, and no gateway works on it, as of now: so it is written even if it says so
+// already. False: another gateway has written, look again.
 bool SandboxPod::join(const sdk::Call& call) {
   Record& record = lease_.record();
   if (record.users.size() >= kManyUsers) record.users = other_users(call);
   if (!has(record.users, services_.holder)) record.users.push_back(services_.holder);
   try {
     if (lease_.join(call)) return true;
-  } catch (...) {  // it may be written all the same
+  } catch (...) {  // it may still have been written
     forget_user();
     throw;
   }
@@ -937,8 +937,8 @@ void SandboxPod::forget_user() noexcept {
   }
 }
 
-// What cannot be used unchanged ends, if it is nobody else's. With its workspace, where that is the pod's by
-// the configuration, too.
+// A pod that cannot be used unchanged ends, if no other gateway uses it. With its workspace, if the
+// configuration says that it is the pod's.
 void SandboxPod::re_attach(const sdk::Call& call) {
   if (lease_.record().place() == Place::kEmptyDir) check_place(call);
   if (adopt(call) && join(call)) return;

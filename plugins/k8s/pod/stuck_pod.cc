@@ -11,7 +11,7 @@ namespace {
 using Found = Liveness::Found;
 using Ended = std::optional<ExecEnd>;
 
-// A stream that notes what had become of it before this side ended it.
+// A stream that records how it had ended before this side ended it.
 class Tried : public sdk::RunnerStream {
  public:
   Tried(std::unique_ptr<ExecChannel> channel, Ended& before)
@@ -29,7 +29,7 @@ class Tried : public sdk::RunnerStream {
   Ended& before_;
 };
 
-// As SandboxPod::connect() does, and no more.
+// Does only what SandboxPod::connect() does.
 Found say_hello(Services& services, const ExecRequest& request, const sdk::Call& call) {
   const auto patience = services.liveness.patience();
   Ended before;
@@ -46,8 +46,8 @@ Found say_hello(Services& services, const ExecRequest& request, const sdk::Call&
   }
 }
 
-// An API server may let an exec through before it has reached the kubelet, but answers a log with the
-// kubelet's own answer. Throws where there is none.
+// An API server may accept an exec before it has reached the kubelet, but a log comes from the kubelet
+// itself. Throws if there is none.
 void reach_kubelet(Services& services, const ExecRequest& exec, const sdk::Call& call) {
   const Resource log{"v1", exec.name_space, "pods", exec.pod, "log"};
   const ApiRequest request{.method = "GET",

@@ -15,7 +15,7 @@ struct Harmless {
   const char* field;
   const char* reason;
 };
-// Of a pod's spec: where it runs and what it yields to, never what it may do.
+// Fields of a pod's spec: where it runs and its priority, never what it may do.
 constexpr Harmless kHarmless[] = {
     {"affinity", "where it runs"},
     {"nodeName", "where it runs"},
@@ -32,7 +32,7 @@ bool is_harmless(const std::string& field) {
                      [&](const Harmless& each) { return field == each.field; });
 }
 
-// Annotations by which other programs give a pod more than its spec says. By the prefix of the key.
+// Annotations by which other programs give a pod more than its spec says. By the prefix of their keys.
 struct Harmful {
   const char* key;
   const char* reason;

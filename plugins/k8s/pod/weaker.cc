@@ -56,7 +56,7 @@ constexpr Rule kNotAdded[] = {
     {"volumeDevices", "are the node's"},
 };
 
-// Of these, nothing at all is added.
+// To these, nothing at all may be added.
 constexpr Rule kWhole[] = {
     {"capabilities", "what it may do"},    {"limits", "devices are asked for in them"},
     {"securityContext", "what it may do"}, {"volumeMounts", "what it sees"},
@@ -108,13 +108,13 @@ std::optional<double> amount_of(const Json& quantity) {
   return std::nullopt;
 }
 
-// To a kubelet none of something is no limit.
+// To a kubelet, 0 of something is no limit.
 bool at_most(const Json& quantity, const Json& most) {
   const auto is = amount_of(quantity), may_be = amount_of(most);
   return is && may_be && (*is == *may_be || (*is > 0 && *is < *may_be));
 }
 
-// A level alone only separates more.
+// A level by itself only separates more.
 bool is_harmless(std::string_view field, const Json& value) {
   for (const char* limit : {"cpu", "memory", "ephemeral-storage"})
     if (field == limit) return true;
@@ -127,7 +127,7 @@ bool are_all_named(const Json& list) {
                                         [](const Json& each) { return !text_at(each, "name").empty(); });
 }
 
-// Looks at one object after the other; `where` is the field that holds it, by which rules go.
+// Compares one object after the other; `where` is its field, which selects the rules.
 class Comparison {
  public:
   std::string object(const std::string& path, std::string_view where, const Json& asked, const Json& is) {
@@ -176,7 +176,8 @@ class Comparison {
   }
 };
 
-// By which other programs give a pod more than its spec says. What networks note of a pod is not among them.
+// Annotations by which other programs give a pod more than its spec says. The notes of networks are not among
+// them.
 bool weakens(const std::string& key, const Json& value) {
   const bool profile = key.starts_with("container.apparmor.security.beta.kubernetes.io/") ||
                        key.starts_with("container.seccomp.security.alpha.kubernetes.io/") ||

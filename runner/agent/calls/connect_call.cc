@@ -4,8 +4,7 @@
 namespace isogate::agent {
 namespace {
 
-// A connection to a port of this container, whose bytes are those of a descriptor of the client's, or come
-// and go in frames.
+// A connection to a port of this container: its bytes go through a descriptor of the client, or in frames.
 class ConnectCall final : public Call {
  public:
   ConnectCall(Place& place, Wire wire, const link::Frame& frame, uint16_t port)

@@ -36,7 +36,7 @@ class ExecCall final : public Call {
   Outlet out_, err_;
 };
 
-// Runs a program of the runner's own as EXEC would.
+// Runs the runner's own program as EXEC would.
 class ProveCall final : public Call {
  public:
   ProveCall(Place& place, Wire wire, const link::Frame& frame) : Call(place, wire, frame.head.stream) {}

@@ -12,8 +12,8 @@ namespace isogate::agent {
 namespace {
 
 constexpr std::chrono::milliseconds kSweepPatience{200};
-constexpr std::chrono::milliseconds kLostPatience{2000};  // with a reaper that was killed
-constexpr int kKilledStatus = 128 + SIGKILL;              // what a shell makes of a child that was killed
+constexpr std::chrono::milliseconds kLostPatience{2000};  // after its reaper was killed
+constexpr int kKilledStatus = 128 + SIGKILL;              // what a shell returns for a killed child
 
 Error crowded(Error error) {
   if (error.os_errno == EAGAIN) error.message += " (is this sandbox's limit on processes, pids, reached?)";
@@ -102,7 +102,7 @@ Answer ExecJob::answer(const Result<Ending>& ending) const {
   }
   const isogate_exec_result result = result_of(*ending);
   Answer answer;
-  answer.result.exec_flags = result.flags & ~uint32_t{ISOGATE_RESULT_PROVEN};  // by the backend, if at all
+  answer.result.exec_flags = result.flags & ~uint32_t{ISOGATE_RESULT_PROVEN};  // only a backend may set it
   answer.result.exit_code = result.exit_code;
   answer.result.term_signal = result.term_signal;
   answer.result.os_errno = result.os_errno;

@@ -203,7 +203,7 @@ bool FileCall::credit(uint32_t channel, uint32_t bytes) {
   return sends_bytes() && !given_ && out_.add_credit(bytes);
 }
 
-// Half a file is nobody's wish: no waiting for room.
+// Half a file is useless: it does not wait for room.
 void FileCall::cancel(bool at_once) {
   Call::cancel(at_once);
   give_up(out_.waiting(), true);

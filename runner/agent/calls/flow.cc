@@ -188,7 +188,7 @@ size_t Inlet::write_some(std::string_view bytes) {
   if (size >= 0) return static_cast<size_t>(size);
   if (errno == EAGAIN || errno == EINTR) return 0;
   wire_.poller.forget(pipe_.get());
-  pipe_.reset();  // nobody reads any more: the rest is taken, and thrown away
+  pipe_.reset();  // nothing reads any more: the rest is read and discarded
   return bytes.size();
 }
 
@@ -211,7 +211,8 @@ void Inlet::finish() {
   pipe_.reset();
 }
 
-// The thread that reads the connection must not wait for a client that does not: the main one gives back.
+// The thread that reads the connection must not wait for a client that does not read: the main thread returns
+// credit.
 bool Inlet::put(std::string_view bytes) {
   const std::lock_guard lock(state_);
   if (!opened_ || ended_ || !window_.accept(bytes.size())) return false;

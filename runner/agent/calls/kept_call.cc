@@ -24,7 +24,7 @@ class KeptCall : public Call {
     exec_->control(record);
     return true;
   }
-  // The end of the session is none of the program.
+  // The end of the session does not end the program.
   void cancel(bool at_once) override {
     if (at_once) return view_->detach();
     Call::cancel(false);

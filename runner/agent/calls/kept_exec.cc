@@ -125,7 +125,7 @@ size_t KeptExec::room(size_t stream) const {
 }
 
 void KeptExec::read_some(size_t stream, size_t most) {
-  if (most == 0) return;  // a read of nothing would look as an end
+  if (most == 0) return;  // a read of 0 bytes would look like the end
   static thread_local std::vector<char> buffer(kPiece);
   const ssize_t got = ::read(pipes_[stream].get(), buffer.data(), std::min(buffer.size(), most));
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -147,7 +147,7 @@ void KeptExec::write_input() {
     ssize_t size = input_ ? ::write(input_.get(), waiting_input_.data(), waiting_input_.size())
                           : static_cast<ssize_t>(waiting_input_.size());
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (size < 0) {  // nobody reads any more: what comes is thrown away
+    if (size < 0) {  // nothing reads any more: input is discarded
       input_.reset();
       size = static_cast<ssize_t>(waiting_input_.size());
     }
@@ -199,7 +199,7 @@ void KeptExec::wait_for_bytes() {
   look_after(Clock::now());
 }
 
-// What a session does for its calls: a tenant that stops a reaper holds nothing up.
+// As a session does for its calls: a tenant that stops a reaper delays nothing.
 void KeptExec::look_after(Clock::time_point now) {
   Clock::duration overdue{};
   bool alone = false;
@@ -216,7 +216,7 @@ void KeptExec::look_after(Clock::time_point now) {
 void KeptExec::take_rest(size_t stream) {
   int left = 0;
   if (!pipes_[stream] || ::ioctl(pipes_[stream].get(), FIONREAD, &left) != 0) return;
-  if (view_ != nullptr) output_[stream].widen(static_cast<size_t>(left));  // who views it misses nothing
+  if (view_ != nullptr) output_[stream].widen(static_cast<size_t>(left));  // its view misses nothing
   while (left > 0 && pipes_[stream]) {
     const uint64_t before = output_[stream].next();
     read_some(stream, static_cast<size_t>(left));
@@ -269,7 +269,7 @@ bool KeptExec::View::put(std::string_view bytes) {
   const std::lock_guard lock(of_->mutex_);
   if ((streams_ & ISOGATE_RUNNER_EXEC_STDIN) == 0 || !window_.accept(bytes.size())) return false;
   if (of_->view_ != this) return true;
-  if (of_->input_ended_) {  // by the program's end, or by the view before
+  if (of_->input_ended_) {  // by the program's end, or by the previous view
     window_.consume(bytes.size());
     return true;
   }

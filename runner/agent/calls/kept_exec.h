@@ -41,7 +41,7 @@ class KeptExec {  // any thread
   Answer answer();
 
   // The reader of its output and sender of its input. Begins with the oldest kept output. A new view
-  // replaces the one before it.
+  // replaces the previous one.
   class View {
    public:
     // `streams`: ISOGATE_RUNNER_EXEC_STDIN, STDOUT and STDERR; without STDIN its input ends.

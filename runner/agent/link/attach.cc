@@ -17,7 +17,7 @@ namespace isogate::agent {
 namespace {
 
 constexpr std::chrono::seconds kAttachPatience{5};  // for a server that is just being started
-constexpr std::chrono::milliseconds kPause{10};     // an abstract socket announces itself by no event
+constexpr std::chrono::milliseconds kPause{10};     // no event announces an abstract socket
 constexpr timeval kAnswer{10, 0};
 
 Result<Fd> connect_to(const std::string& name) {

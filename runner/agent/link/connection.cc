@@ -23,7 +23,7 @@ int address_family(int fd) {
   return address.ss_family;
 }
 
-// What is left of `parts` after `done` bytes.
+// The rest of `parts` after `done` bytes.
 size_t advance(std::array<iovec, 3>& parts, size_t done) {
   size_t left = 0;
   for (iovec& part : parts) {

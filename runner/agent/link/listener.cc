@@ -22,8 +22,8 @@ constexpr size_t kMostHandshakes = 16;
 constexpr int kMostAtOnce = 64, kBacklog = 128;
 constexpr std::chrono::seconds kHandshakePatience{5};
 
-// The parent, as /proc/PID/stat has it behind the name in parentheses; -1: it has ended. Of one that is just
-// being released the kernel says parent 0 and group -1.
+// The parent in /proc/PID/stat, after the name in parentheses; -1: it has ended. For one that is just
+// being released, the kernel reports parent 0 and group -1.
 int parent_in(int process) {
   const std::string stat = read_small_file(process, "stat");
   const size_t name = stat.rfind(')');
@@ -83,7 +83,7 @@ void Listener::forget(const Handshake& handshake) {
   poller_->forget(handshake.stream.socket.get());
 }
 
-// Without a descriptor the poller would report the same connection for ever.
+// Without a free descriptor the poller would report the same connection forever.
 void Listener::pause_if(bool no_descriptors) {
   if (no_descriptors == is_paused_) return;
   is_paused_ = no_descriptors;
@@ -104,7 +104,7 @@ void Listener::accept() {
   }
 }
 
-// False: it is not to be accepted.
+// False: it must not be accepted.
 bool Listener::challenge(Handshake& handshake) {
   const int socket = handshake.stream.socket.get(), on = 1;
   ucred peer{};

@@ -12,7 +12,7 @@
 namespace isogate::agent {
 namespace {
 
-constexpr size_t kMostKept = 8 << 20;  // also of what nobody waits with: results, answers
+constexpr size_t kMostKept = 8 << 20;  // also of frames that do not wait: results, replies
 
 bool is_bulk(uint16_t type) { return type == ISOGATE_RUNNER_DATA || type == ISOGATE_RUNNER_ENTRIES; }
 
@@ -37,7 +37,7 @@ bool ResumableConnection::attach(Stream stream, uint64_t received) {
   answer_.received = exchange_.received();
   const auto answer = sdk::link::bytes_of(answer_);
   signal_event(wake_.get());
-  // Nothing was written to it before, so it takes the whole answer.
+  // Nothing was written to it before, so it accepts the whole reply.
   if (::write(stream.out.get(), answer.data(), answer.size()) != static_cast<ssize_t>(answer.size()))
     return true;
   stream_ = std::move(stream);

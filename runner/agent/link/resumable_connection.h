@@ -47,13 +47,13 @@ class ResumableConnection final : public Connection {
 
   isogate_runner_resumed answer_{};
   std::chrono::seconds grace_{};
-  Fd wake_;  // an eventfd: the reading thread has to look again
+  Fd wake_;  // an eventfd: the reading thread must check again
 
   std::mutex mutex_;  // of all below; held over nothing that blocks
   std::condition_variable changed_;
   sdk::link::Exchange exchange_;
   Stream stream_;
-  uint64_t streams_ = 0;  // how many there have been
+  uint64_t streams_ = 0;  // how many there were
   Clock::time_point lost_at_ = Clock::now();
   std::atomic<bool> over_{false};
 };

@@ -56,7 +56,7 @@ bool Session::add_thread() {
   return false;
 }
 
-// The last thing a thread does with this session is to give the lock back.
+// The last thing that a thread does with this session is to release the lock.
 void Session::work() {
   std::unique_lock lock(crew_);
   while (!over_) {
@@ -80,7 +80,7 @@ void Session::work() {
   if (threads_ == 0) poller_.nudge();
 }
 
-// False: there is no thread that could.
+// False: no thread could be started for it.
 bool Session::let_others_read() {
   {
     const std::lock_guard lock(crew_);
@@ -274,7 +274,7 @@ bool Session::take(const link::Frame& frame, CallPtr& to_run) {
   return pass_on(frame);
 }
 
-// The batch that belongs to this request. False: none does, or another number of descriptors.
+// The batch that belongs to this request. False: there is none, or it has another number of descriptors.
 bool Session::give_descriptors(const link::Frame& frame, const Call& call, Batch& batch) {
   if ((frame.head.flags & ISOGATE_RUNNER_WITH_DESCRIPTORS) == 0) return true;
   auto came = connection_.take_batch();
@@ -302,7 +302,7 @@ bool Session::begin(const link::Frame& frame, CallPtr& to_run) {
   return true;
 }
 
-// What belongs to a stream that has ended was on its way then: it is skipped.
+// Frames of a stream that has ended were in transit: they are skipped.
 bool Session::pass_on(const link::Frame& frame) {
   const CallPtr call = find(frame.head.stream);
   if (call == nullptr) return true;

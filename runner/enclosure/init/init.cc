@@ -44,7 +44,7 @@ alignas(16) char child_stack[32 * 1024];
   for (;;) raw::call(SYS_exit_group, code);
 }
 
-// The whole of it, or the end of the init: without its host it has no purpose.
+// All of it, or the init ends: without its host it has no purpose.
 void receive(void* to, size_t size) {
   char* at = static_cast<char*>(to);
   while (size > 0) {
@@ -67,7 +67,7 @@ void send(const void* from, size_t size) {
   }
 }
 
-// An order's head, which brings its descriptors.
+// The head of an order, with its descriptors.
 void receive_order(Init& init) {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostDescriptors)];
   iovec vector = {&init.order, sizeof init.order};
@@ -229,7 +229,7 @@ void check(Program& program, long result) {
   if (result < 0) give_up(program, result);
 }
 
-// Relative: beneath the workspace, whatever links there are; absolute: as anybody would.
+// Relative: beneath the workspace, whatever links there are; absolute: like any path.
 long enter_directory(const Program& program) {
   if (program.head.cwd_beneath == 0) return raw::call(SYS_chdir, program.cwd);
   if (const long entered = raw::call(SYS_chdir, "/workspace"); entered < 0) return entered;
@@ -353,14 +353,14 @@ extern "C" [[noreturn]] void isogate_init() {
   for (;;) isogate::raw::call(SYS_exit_group, 0);
 }
 
-// The kernel leaves argc at the stack pointer, 16-byte aligned; nobody returns from here.
+// The kernel leaves argc at the stack pointer, 16-byte aligned; this never returns.
 #if defined(__x86_64__)
 asm(".globl _start\n_start:\n  xor %ebp, %ebp\n  call isogate_init\n  ud2\n");
 #elif defined(__aarch64__)
 asm(".globl _start\n_start:\n  mov x29, #0\n  bl isogate_init\n  brk #0\n");
 #endif
 
-// The compiler may ask for these whatever its options.
+// The compiler may call these, whatever its options.
 extern "C" void* memcpy(void* to, const void* from, size_t size) {
   for (size_t i = 0; i < size; ++i) static_cast<volatile char*>(to)[i] = static_cast<const char*>(from)[i];
   return to;

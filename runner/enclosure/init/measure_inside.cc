@@ -29,8 +29,8 @@ long connect_to(long socket, const InitAddress& address) {
   return raw::call(SYS_connect, socket, &to, sizeof to);
 }
 
-// What connect(2) says of an address that was tried. Anything else, of memory or descriptors, say, is no
-// outcome.
+// The results of connect(2) for an address that was really tried. Any other error, for example of memory or
+// descriptors, is no outcome.
 InitReach outcome_of(long result) {
   switch (-result) {
     case 0:

@@ -38,7 +38,7 @@ class DockerFaults : public Local {
   void SetUp() override {
     const char* address = std::getenv("ISOGATE_TEST_DOCKER");
     if (address == nullptr || *address == '\0')
-      GTEST_SKIP() << "ISOGATE_TEST_DOCKER is not set: tests/engines/docker.sh up prints what it has to be";
+      GTEST_SKIP() << "ISOGATE_TEST_DOCKER is not set: tests/engines/docker.sh up prints its value";
     if (std::string(address).rfind("unix://", 0) != 0) GTEST_SKIP() << "the Engine is not at a Unix socket";
     if (!is_root_user()) GTEST_SKIP() << "without root this plugin is driven by the contract's cases";
     engine_ = std::make_unique<Engine>(docker::parse_address(address, "ISOGATE_TEST_DOCKER"));
@@ -55,7 +55,7 @@ class DockerFaults : public Local {
   isogate_status open(Box& box, int cancel_fd = -1) {
     isogate_error error = no_error();
     const isogate_call call = call_with(cancel_fd);
-    box.agent = Backend::instance;  // a uid follows the name, and other tests run beside this one
+    box.agent = Backend::instance;  // a uid depends on the name, and other tests run at the same time
     const isogate_sandbox_spec spec = box.spec();
     box.info = {};
     box.info.struct_size = sizeof box.info;
@@ -112,7 +112,7 @@ class DockerFaults : public Local {
       ran.out.append(buffer, static_cast<size_t>(n));
     return ran;
   }
-  // An error, or what it runs in is what was promised.
+  // An error, or the promised isolation.
   static void expect_isolated(Box& box, const std::string& when, int cancel_fd = -1) {
     const Ran ran =
         sh(box, "grep -E '^(Seccomp|NoNewPrivs|CapEff|CapBnd):' /proc/self/status; hostname", cancel_fd);
@@ -123,7 +123,7 @@ class DockerFaults : public Local {
     EXPECT_NE(ran.out.find("CapBnd:\t0000000000000000\n"), std::string::npos) << when << ran.out;
     EXPECT_NE(ran.out.find("sandbox\n"), std::string::npos) << when << ran.out;
   }
-  // What the Engine has of this test's gateway, but the runner's own volume, which stays.
+  // What this test's gateway has on the Engine, except the runner's own volume, which stays.
   std::string left() {
     const Budget budget(std::chrono::seconds(30));
     std::string all;
@@ -196,7 +196,7 @@ class DockerFaults : public Local {
   std::unique_ptr<Backend> backend_;
 };
 
-// Not believed but looked at.
+// The profile is measured, whatever the Engine reports.
 TEST_F(DockerFaults, AnEngineThatDoesNotApplyTheProfileServesNobody) {
   proxy_->edit_containers([](const std::string& body) {
     Json json = Json::parse(body);
@@ -246,7 +246,7 @@ TEST_F(DockerFaults, AStopFailsWhileTheEngineCannotEndTheContainer) {
   purge_at_last(box, "");
 }
 
-// What is attached to only to be closed needs no container, and no configuration that could make one.
+// Attaching only to close needs no container, and no configuration that could create one.
 TEST_F(DockerFaults, ASandboxIsClosedThoughNoContainerCouldBeMade) {
   make();
   {
@@ -266,7 +266,7 @@ TEST_F(DockerFaults, ASandboxIsClosedThoughNoContainerCouldBeMade) {
   EXPECT_EQ(box.status, ISOGATE_NO_SANDBOX) << box.error;
 }
 
-// Nothing in it is measured later, and what was measured before is told of the very same container only.
+// Nothing is measured in it later, and an earlier measurement counts only for the same container.
 TEST_F(DockerFaults, EvidenceIsOfTheContainerThatRuns) {
   make();
   isogate_evidence first{}, again{};

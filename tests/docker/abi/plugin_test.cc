@@ -9,7 +9,7 @@
 #include "plugins/docker/profile.h"
 #include "tests/local/plugin.h"
 
-// Many threads at once in one backend, with all that it does behind the scenes.
+// Many threads at once in one backend, with all its background work.
 namespace isogate::test {
 namespace {
 
@@ -22,7 +22,7 @@ class DockerPlugin : public Local {
   void SetUp() override {
     const char* address = std::getenv("ISOGATE_TEST_DOCKER");
     if (address == nullptr || *address == '\0')
-      GTEST_SKIP() << "ISOGATE_TEST_DOCKER is not set: tests/engines/docker.sh up prints what it has to be";
+      GTEST_SKIP() << "ISOGATE_TEST_DOCKER is not set: tests/engines/docker.sh up prints its value";
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     if (std::getenv("ISOGATE_TEST_RUNNER") == nullptr)
       GTEST_SKIP() << "a runner with a sanitizer needs libraries that images lack: name another build's in "
@@ -138,7 +138,7 @@ TEST_F(DockerPlugin, ItEndsWhileItMakesSomeAhead) {
     ASSERT_NE(backend.it, nullptr) << backend.error;
     std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
   }
-  // What an interrupted making left is the next one's.
+  // The next backend removes what an interrupted creation left.
   Backend last(state_, "docker", config(), 0);
   for (int i = 0; i < 100 && !containers().empty(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -7,11 +7,11 @@ name=kubernetes.sh
 
 programs=${ISOGATE_KUBERNETES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/isogate-kubernetes}
 version=v0.5.6
-# To be raised where what is built, or how, changes.
+# Raise it when what is built, or how, changes.
 kept=$programs/agents/$version-r3
 
-# The cluster's API server takes an empty string of a custom resource for null: no such default, nor then a key of a
-# list, and a condition may have no message.
+# The cluster's API server treats an empty string of a custom resource as null: so there is no such default, therefore
+# no key of a list, and a condition may have no message.
 # Without the controller's webhook an object is the same in all versions.
 age() {
   awk '/^  conversion:$/ { converts = 1; next }
@@ -47,7 +47,7 @@ exec 9> "$programs/agents.lock"
 flock 9
 if [ ! -d "$kept" ]; then
   [ -z "${CI:-}" ] || [ -n "${ISOGATE_TEST_LONG:-}" ] ||
-    skip "to build the controller of agents.x-k8s.io takes minutes, and CI is set: ISOGATE_TEST_LONG=1 builds it, once"
+    skip "building the controller of agents.x-k8s.io takes minutes, and CI is set: ISOGATE_TEST_LONG=1 builds it, once"
   go=$(find_go) || skip "there is no Go 1.26 or newer for the controller of agents.x-k8s.io"
   note "building the controller of agents.x-k8s.io, about 2 minutes, once"
   work=$(mktemp -d "$programs/work.XXXXXX")

@@ -6,7 +6,7 @@ name=kubernetes.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 programs=${ISOGATE_KUBERNETES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/isogate-kubernetes}
-# To be raised where what is built, or how, changes.
+# Raise it when what is built, or how, changes.
 recipe=1
 go_root=/usr/lib/go-1.19
 
@@ -16,7 +16,7 @@ there() {
   [ -n "$found" ] && echo "$found"
 }
 
-# apt-get with a state of its own: the machine's repositories of Debian 12, for source packages.
+# apt-get with its own state: the machine's repositories of Debian 12, for source packages.
 source_apt() {
   apt-get -q -o "Dir::State=$work/apt" -o "Dir::State::Lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache" \
     -o "Dir::Etc::SourceList=$work/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
@@ -52,7 +52,7 @@ func mapiterinit(rtype unsafe.Pointer, m unsafe.Pointer) *hiter {
 END
 }
 
-# A volume made for a claim is root's alone, and fsGroup does not change that for this kind: here everybody may write to it.
+# Only root may write to a volume made for a claim, and fsGroup does not change that for this kind: here everybody may.
 open_volumes() { sed -i 's/\(MkdirAll(pv.Spec.HostPath.Path, \)0750)/\10777)/' pkg/volume/hostpath/host_path.go; }
 
 # What upstream's Makefile generates and the archive lacks: a table of the packages that are tagged for it.
@@ -79,7 +79,7 @@ compile() {
   cc -Os -static -s -o "$work/out/pause" build/pause/linux/pause.c
 }
 
-# A whole directory appears under its last name, or none.
+# The directory appears under its final name when it is complete.
 keep() {
   mv "$work/out" "$programs/$(dpkg-parsechangelog --file debian/changelog --show-field Version)-r$recipe"
 }

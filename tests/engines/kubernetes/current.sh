@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the directory of a current Kubernetes' programs, for kubernetes.sh: of the Go module k8s.io/kubernetes, with
+# Prints the directory of a current Kubernetes' programs, for kubernetes.sh: from the Go module k8s.io/kubernetes, with
 # Go 1.26 or newer, built once and kept beside those of 1.20.
 set -euo pipefail
 name=kubernetes.sh
@@ -8,10 +8,10 @@ here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 
 programs=${ISOGATE_KUBERNETES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/isogate-kubernetes}
 version=1.34.2
-# To be raised where what is built, or how, changes.
+# Raise it when what is built, or how, changes.
 kept=$programs/current/$version-r2
 
-# The module's own go.mod, but for what lies in the repository beside it: those are modules, too, of its version.
+# The module's own go.mod, except for its neighbours in the repository: those are modules, too, of its version.
 fetch_source() {
   cp -r "$("$go" mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')" "$work/source"
   chmod -R u+w "$work/source"
@@ -19,7 +19,7 @@ fetch_source() {
   sed -i "s|^\(\t\(k8s.io/[a-z-]*\) => \)\./staging/src/.*|\1\2 v0.${version#1.}|" go.mod
 }
 
-# A volume made for a claim is root's alone, and fsGroup does not change that for this kind: here everybody may write to it.
+# Only root may write to a volume made for a claim, and fsGroup does not change that for this kind: here everybody may.
 open_volumes() { sed -i 's/\(MkdirAll(pv.Spec.HostPath.Path, \)0750)/\10777)/' pkg/volume/hostpath/host_path.go; }
 
 compile() {

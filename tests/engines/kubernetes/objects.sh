@@ -1,4 +1,4 @@
-# Sourced by kubernetes.sh: what it asks of the API, without kubectl.
+# Sourced by kubernetes.sh: its calls of the API, without kubectl.
 
 # kube METHOD PATH [curl option…]
 kube() {
@@ -8,7 +8,7 @@ kube() {
     --header "@$dir/authorization" --request "$method" "$@" "https://127.0.0.1:$api_port$path"
 }
 
-# create PATH < YAML: unless it is there.
+# create PATH < YAML: unless it exists.
 create() {
   local code
   code=$(kube POST "$1" --no-fail --header 'Content-Type: application/yaml' --data-binary @- --output "$dir/answer" \
@@ -19,7 +19,7 @@ create() {
   esac
 }
 
-# Which pods may be: all for the administrator, for the product's account none that could become the node's root.
+# Which pods are admitted: for the administrator all, for the product's account none that could become root on the node.
 create_policies() {
   create /apis/policy/v1beta1/podsecuritypolicies << 'END'
 apiVersion: policy/v1beta1
@@ -102,7 +102,7 @@ metadata: {name: isogate-test-restricted}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: isogate-test-restricted}
 subjects:
 - {kind: ServiceAccount, name: isogate, namespace: isogate}
-# Of the pods that controllers make there.
+# For the pods that controllers create there.
 - {kind: ServiceAccount, name: default, namespace: isogate-sandboxes}
 END
 }
@@ -132,7 +132,7 @@ node_is_ready() {
     kube GET "/api/v1/nodes/$node" | jq -e '.spec.taints == null'
 }
 
-# What a pod says has gone through everything there is: scheduler, kubelet, containerd, runc, network, and back.
+# The output of a pod has passed through every part: scheduler, kubelet, containerd, runc, network, and back.
 pod=/api/v1/namespaces/default/pods
 create_pod() {
   kube POST $pod --header 'Content-Type: application/yaml' --data-binary @- << 'END'
@@ -182,7 +182,7 @@ fill_shared() {
   kube DELETE "$shared_pod?gracePeriodSeconds=0" > /dev/null
 }
 
-# After its API server was away a part looks for pods again up to a minute later, and three do so one after the other.
+# After the API server was away, a part looks for pods again up to a minute later, and three do so in turn.
 try_pod() {
   kube DELETE "$pod/isogate-test?gracePeriodSeconds=0" > /dev/null 2>&1 || true
   await 240 kubelet pod_is_gone

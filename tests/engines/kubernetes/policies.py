@@ -36,17 +36,17 @@ class NotUnderstood(Exception):
 
 
 def known(what, *members):
-    """The members of an object, which may have no others."""
+    """The members of an object; any other is an error."""
     if set(what) - set(members):
         raise NotUnderstood(f"{sorted(set(what) - set(members))}")
     return [what.get(each) for each in members]
 
 
-# ---- what the API server has ------------------------------------------------------------------------------------------
+# ---- the API server's objects ------------------------------------------------------------------------------------------
 
 
 class Kind:
-    """All objects of a kind by namespace and name: listed, then watched, for ever."""
+    """All objects of a kind by namespace and name: listed, then watched, forever."""
 
     def __init__(self, path, changed):
         self.path, self.changed, self.objects, self.listed = path, changed, {}, False
@@ -98,7 +98,7 @@ OPENER = urllib.request.build_opener(
     urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=DIR + "/pki/ca.crt")))
 
 
-# ---- what policies mean -----------------------------------------------------------------------------------------------
+# ---- the meaning of policies -----------------------------------------------------------------------------------------------
 
 
 def selects(selector, labels):
@@ -164,7 +164,7 @@ EVERYWHERE = [(ipaddress.ip_network("0.0.0.0/0"), []), (ipaddress.ip_network("::
 
 
 def rules_of(direction, pod, policies, pods, namespaces):
-    """[(blocks, matches)] of what is allowed; None: all is, since no policy selects the pod."""
+    """[(blocks, matches)] of what is allowed; None: everything, because no policy selects the pod."""
     space, found = pod["metadata"]["namespace"], None
     for (where, _), policy in policies.items():
         if where != space:
@@ -234,7 +234,7 @@ def tables_of(pod, node, kinds):
 
 
 class Attached:
-    """A pod's network, as CNI has made it."""
+    """A pod's network, as CNI created it."""
 
     def __init__(self, file):
         with open(file, encoding="utf-8") as text:
@@ -267,7 +267,7 @@ class Node:
         self.attached = {}
 
     def look(self):
-        """Whether a pod has come."""
+        """Whether a new pod has appeared."""
         try:
             names = {each for each in os.listdir(ATTACHED) if each.endswith("-eth0")}
         except FileNotFoundError:
@@ -283,7 +283,7 @@ class Node:
         return bool(new)
 
     def apply(self, tables_of_pod):
-        """Whether all have what they should have."""
+        """Whether all pods have the rules they should have."""
         whole = True
         for each in list(self.attached.values()):
             try:

@@ -43,7 +43,7 @@ users:
 END
 }
 
-# Who is known by a token of the file: the name of the part, the user, the group.
+# The tokens of the file: the name of the part, the user, the group.
 make_tokens() {
   local part user group token
   while read -r part user group; do
@@ -71,7 +71,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
 address = "$dir/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "isogate-test:pause"
-# Without CAP_SYS_RESOURCE nothing may be made less likely to be killed.
+# Without CAP_SYS_RESOURCE no process can be made less likely to be killed.
 restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "/usr/lib/cni"
@@ -88,7 +88,7 @@ END
 END
 }
 
-# Nothing is evicted and no image is collected because this machine's disk is full: none could be pulled again.
+# A full disk of this machine evicts no pod and collects no image: no image could be pulled again.
 configure_kubelet() {
   cp /etc/resolv.conf "$dir/resolv.conf"
   cat > "$dir/kubelet.yaml" << END

@@ -1,12 +1,12 @@
 # Sourced by kubernetes.sh: what differs between the versions of Kubernetes.
 
-# By $version: its programs in $bin, and what they are started with.
+# For $version: its programs in $bin, and their arguments.
 choose_version() {
   local builder
   case $version in
     1.20)
       builder=build.sh
-      # The namespaces' labels mean nothing to it.
+      # It ignores the namespaces' labels.
       admits_by=policies admission=NodeRestriction,PodSecurityPolicy
       no_ports=(--port 0 --secure-port 0)
       runtime=(--container-runtime remote)

@@ -1,4 +1,4 @@
-// A body that comes in pieces, for what reads one.
+// A body that arrives in pieces, for a function that reads one.
 #pragma once
 
 #include <boost/asio/co_spawn.hpp>
@@ -10,7 +10,7 @@
 
 namespace isogate::front::e2b {
 
-// Runs it to its end; throws what it has thrown.
+// Runs it to its end; rethrows its exception.
 inline void run(boost::asio::awaitable<void> work) {
   boost::asio::io_context io;
   std::exception_ptr failure;

@@ -1,4 +1,4 @@
-// What was opened, what was measured, and what does not end when it should: through the ABI alone.
+// What was opened, what was measured, and what does not end when it should: only through the ABI.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -43,7 +43,7 @@ TEST_F(NamespaceClosing, EachOpenIsFreshAndMeasuredBeforeItsFirstProgram) {
   ASSERT_EQ(evidence(first), ISOGATE_OK);
   EXPECT_EQ(box_.sh("echo ran").out, "ran\n");
   ASSERT_EQ(evidence(again), ISOGATE_OK);
-  EXPECT_EQ(again.ns_pid, first.ns_pid) << "what was measured then, not what a tenant has had its hands on";
+  EXPECT_EQ(again.ns_pid, first.ns_pid) << "the earlier measurement, not one that a tenant could influence";
   EXPECT_EQ(again.ns_net, first.ns_net);
   ASSERT_EQ(box_.close(ISOGATE_CLOSE_STOP), ISOGATE_OK) << box_.error;
   ASSERT_TRUE(box_.open(box_.spec(ISOGATE_OPEN_KNOWN))) << box_.error;
@@ -102,7 +102,7 @@ TEST_F(NamespaceClosing, WhatIsLeftBehindIsSaidAndKeepsTheSandboxFromClosing) {
   EXPECT_EQ(box_.sh("echo ran").status, ISOGATE_NO_SANDBOX) << "closed to every call";
   EXPECT_EQ(box_.write("file", "x"), ISOGATE_NO_SANDBOX);
   isogate_sandbox* const unclosed = box_.it;
-  EXPECT_FALSE(box_.open(box_.spec(ISOGATE_OPEN_KNOWN))) << "no second enclosure beside the first";
+  EXPECT_FALSE(box_.open(box_.spec(ISOGATE_OPEN_KNOWN))) << "no second enclosure next to the first";
   EXPECT_EQ(box_.status, ISOGATE_UNAVAILABLE);
   box_.it = unclosed;
   EXPECT_EQ(box_.close(ISOGATE_CLOSE_PURGE), ISOGATE_UNAVAILABLE);

@@ -9,7 +9,7 @@
 
 #include "tests/local/plugin.h"
 
-// The plugin through the ABI alone: terminals, control records, cancelling, and many at once.
+// The plugin only through the ABI: terminals, control records, cancelling, and many at once.
 namespace isogate::test {
 namespace {
 
@@ -101,7 +101,7 @@ TEST_F(NamespaceExec, CancellingKillsAndSaysSo) {
   };
   const auto start = std::chrono::steady_clock::now();
   const Ran ran = box_.run(exec);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 60s) << "not the program's own end";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 60s) << "it did not end by itself";
   EXPECT_EQ(ran.status, ISOGATE_OK) << ran.error;
   EXPECT_NE(ran.result.flags & ISOGATE_RESULT_KILLED, 0u);
   EXPECT_EQ(ran.result.term_signal, SIGKILL);
@@ -121,7 +121,7 @@ TEST_F(NamespaceExec, WhatCannotBeExecutedIsTold) {
   EXPECT_EQ(box_.run(exec).status, ISOGATE_INVALID_ARGUMENT);
 }
 
-// More than a socket's buffer takes at once, and more than the kernel takes at all.
+// More than fits into a socket's buffer, and more than the kernel accepts at all.
 TEST_F(NamespaceExec, LongArgumentsArriveWhole) {
   Exec exec;
   exec.argv = {"/bin/bash", "-c", "n=0; for a; do n=$((n+${#a})); done; echo $n", "sh"};
@@ -150,7 +150,7 @@ TEST_F(NamespaceExec, ManyAtOnceMixNothingUp) {
 
 TEST_F(NamespaceExec, ClosingLeavesNoProcess) {
   ASSERT_EQ(box_.close(ISOGATE_CLOSE_PURGE), ISOGATE_OK)
-      << box_.error << ": an init made ahead comes and goes";
+      << box_.error << ": an init made in advance starts and ends";
   const size_t before = children();
   {
     Box other(backend_, 2, "other");
@@ -163,7 +163,7 @@ TEST_F(NamespaceExec, ClosingLeavesNoProcess) {
   EXPECT_LE(children(), before);
 }
 
-// An init that waits is of nobody's; one that is killed meanwhile is replaced.
+// A waiting init belongs to no exec; a killed one is replaced.
 TEST_F(NamespaceExec, AKilledInitIsReplaced) {
   EXPECT_EQ(box_.sh("true").result.exit_code, 0);
   EXPECT_TRUE(wait_for([] { return children() > 0; }));

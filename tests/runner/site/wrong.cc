@@ -1,5 +1,5 @@
 // One way at a time to build a command that does not say where it runs. WAY 0 is right and compiles; no other
-// one does.
+// does.
 #include "runner/enclosure/enclosure.h"
 
 using isogate::Command;

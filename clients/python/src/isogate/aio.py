@@ -49,7 +49,7 @@ class AsyncStream(Generic[T]):
 
     async def aclose(self) -> None:
         await self._values.aclose()
-        await _closed(self._response)  # of a stream that nobody began to read
+        await _closed(self._response)  # of a stream that was never read
 
     async def __aenter__(self) -> AsyncStream[T]:
         return self
@@ -74,7 +74,7 @@ async def _read(response: httpx.Response) -> bytes:
 
 
 async def _in_thread(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Pieces that may block, each taken in a thread."""
+    """Pieces that may block, each read in a thread."""
     while (data := await anyio.to_thread.run_sync(next, pieces, None)) is not None:
         yield data
 
@@ -176,7 +176,7 @@ def _start(
 
 
 class AsyncExec(_Handle):
-    """A long-lived exec. It goes on when the handle, or the whole program, is gone."""
+    """A long-lived exec. It continues when the handle, or the whole program, is gone."""
 
     @property
     def exec_id(self) -> str:
@@ -192,7 +192,7 @@ class AsyncExec(_Handle):
     kill = _call(calls.kill_exec)
 
     async def wait(self, timeout_sec: float | None = None) -> Ending:
-        """Wait until it has ended. TimeoutError after `timeout_sec`; the exec goes on then."""
+        """Wait until it has ended. TimeoutError after `timeout_sec`; the exec then continues."""
         until = None if timeout_sec is None else time.monotonic() + timeout_sec
         while True:
             left = POLL_SEC if until is None else max(0.0, until - time.monotonic())

@@ -1,4 +1,4 @@
-"""What calls answer. All values are immutable. Times and sizes carry their unit in the name; sizes without one are bytes."""
+"""What calls return. All values are immutable. Times and sizes carry their unit in the name; sizes without one are bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Ending:
     outcome: Outcome
     exit_code: int | None  #: 128+n for a signal, 124 for a timeout, 137 for out of memory; None where not known
     signal: str | None  #: the name of the one that ended the program
-    stdout_bytes: int  #: that the program wrote, beyond what is kept, too
+    stdout_bytes: int  #: that the program wrote, including those that are not kept
     stderr_bytes: int
     truncated: bool  #: the cap cut stdout or stderr
     duration_ms: float
@@ -57,7 +57,7 @@ class Ending:
     backend: str
     isolation: Isolation | None  #: None: not known
     left_behind: bool  #: something that the program started could not be killed in time
-    reason: str  #: why, where the outcome alone does not say it
+    reason: str  #: why, if the outcome alone does not show it
     error_code: str  #: of `not_started`, the code of the refusal
     error_message: str
 
@@ -129,7 +129,7 @@ class ExecResult(Ending):
 
 @dataclass(frozen=True)
 class KeptRange:
-    """What is kept of a stream of output, in bytes from its beginning; both are equal where nothing is."""
+    """What is kept of a stream of output, in bytes from its beginning; both are equal if nothing is."""
 
     first_offset: int
     next_offset: int
@@ -141,7 +141,7 @@ class KeptRange:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecState:
-    """How a long-lived exec is doing."""
+    """The state of a long-lived exec."""
 
     exec_id: str
     agent_id: str | None  #: None: its sandbox is gone
@@ -191,7 +191,7 @@ class OutputEvent:
 
     stream: Literal["stdout", "stderr"]
     data: bytes
-    offset: int | None  #: of its first byte in its stream; of a long-lived exec alone
+    offset: int | None  #: of its first byte in its stream; only of a long-lived exec
     partial: bool  #: with `lines`, the rest of the line follows
 
     @property
@@ -211,7 +211,7 @@ ExecEvent = StartEvent | OutputEvent | ExitEvent
 
 
 def exec_event(answer: Json) -> ExecEvent | None:
-    """None: an event that says nothing (`ping`), or that this version does not know."""
+    """None: an event without content (`ping`), or one that this version does not know."""
     kind = answer["event"]
     if kind in ("stdout", "stderr"):
         data = decoded(answer["data"], answer["encoding"])
@@ -276,7 +276,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class ArchiveResult:
-    """What an uploaded archive has become."""
+    """The result of an uploaded archive."""
 
     files: int
     directories: int
@@ -292,7 +292,7 @@ class ArchiveResult:
 
 @dataclass(frozen=True)
 class WatchReady:
-    """What changes from now on is reported."""
+    """Changes are reported from now on."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ def watch_event(kind: str, data: Json) -> WatchEvent | None:
 
 @dataclass(frozen=True)
 class DiskUse:
-    """What a sandbox uses of its disk; a limit that is None is none."""
+    """A sandbox's use of its disk; a limit of None is no limit."""
 
     used_bytes: int
     limit_bytes: int | None
@@ -427,7 +427,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Backends:
-    """The backends in the operator's order, and the policy that they are held against."""
+    """The backends in the operator's order, and the policy that applies to them."""
 
     backends: tuple[Backend, ...]
     require_remote: bool

@@ -1,4 +1,4 @@
-"""The calls of the API: what each sends, and how its answer is read. No I/O: both clients share this module.
+"""The calls of the API: what each sends, and how its response is read. No I/O: both clients share this module.
 
 A call that acts on a sandbox takes the agent's id first, one that acts on a long-lived exec the exec's id; the methods of
 `Sandbox` and `Exec` are these functions without that parameter.
@@ -25,23 +25,23 @@ T_co = TypeVar("T_co", covariant=True)
 Path = str | os.PathLike[str]
 #: Bytes, or text, which is sent as UTF-8.
 Data = bytes | bytearray | memoryview | str
-#: What is sent piece by piece: a file from where it stands. The asynchronous client alone takes an AsyncIterable.
+#: What is sent piece by piece: a file from its position. Only the asynchronous client accepts an AsyncIterable.
 Streamed = BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
 #: What an upload sends: the whole, or pieces of it.
 Content = Data | Streamed
 
 # Silence of the gateway, in seconds, after which the contact counts as lost.
 _ANSWER_SEC = 60.0
-_FILE_SEC = 600.0  # an engine copies, or a pod is made first
+_FILE_SEC = 600.0  # an engine copies, or a pod is created first
 _MARGIN_SEC = 600.0  # beyond an exec's own time: queueing, the opening of a sandbox, and its end
 _KILL_SEC = 120.0
-_LONGEST_EXEC_SEC = 86400.0  # without timeout_sec the gateway's own default holds, which only it knows
+_LONGEST_EXEC_SEC = 86400.0  # without timeout_sec the gateway's own default applies, which only it knows
 _PING_SEC = 60.0  # a stream is silent for 15 s at most
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer that was received whole, with a status of success."""
+    """A complete response, with a status of success."""
 
     status: int
     headers: Mapping[str, str]
@@ -53,7 +53,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """One request of HTTP. `content` that is no bytes can be sent once."""
+    """One request of HTTP. `content` that is not bytes can be sent only once."""
 
     method: str
     target: str  #: path and query, encoded
@@ -64,19 +64,19 @@ class Request:
 
 @dataclass(frozen=True)
 class Call(Generic[T_co]):
-    """A request, and what its answer means."""
+    """A request, and the meaning of its response."""
 
     request: Request
     parse: Callable[[Answer], T_co]
-    also: frozenset[int] = frozenset()  #: statuses that are an answer, beside those of success
+    also: frozenset[int] = frozenset()  #: statuses that are a result, in addition to those of success
 
 
 @dataclass(frozen=True)
 class StreamCall(Generic[T]):
-    """A request whose answer arrives piece by piece."""
+    """A request whose response arrives piece by piece."""
 
     request: Request
-    decoder: Callable[[int], streams.Decoder[T]]  #: for an answer of that status
+    decoder: Callable[[int], streams.Decoder[T]]  #: for a response of that status
     also: frozenset[int] = frozenset()
 
 
@@ -89,13 +89,13 @@ class Cgroup(TypedDict, total=False):
 
 
 class ExecOptions(TypedDict, total=False):
-    """How a program runs; what is left out has the gateway's default."""
+    """How a program runs; an option that is left out has the gateway's default."""
 
     timeout_sec: float  # then it is killed, outcome `timed_out`
     max_output_bytes: int  # how much of stdout, and of stderr, is returned
     merge_stderr: bool  # stderr is part of stdout
     env: Mapping[str, str]  # added to the environment
-    cwd: Path  # relative to the workspace; absolute where the sandbox has a view of its own
+    cwd: Path  # relative to the workspace; absolute if the sandbox has its own view
     user: str  # a name or number that the configuration admits
     stdin: Data  # what the program reads; left out, nothing
     cgroup: Cgroup
@@ -147,7 +147,7 @@ def start(
     pty: Pty | None = None,
     **options: Unpack[ExecOptions],
 ) -> Call[answers.ExecState]:
-    """Start a long-lived exec, which goes on without its client.
+    """Start a long-lived exec, which continues without its client.
 
     `stdin_open` keeps stdin open behind `stdin`. With `pty` (`{}` is 80 by 24) it runs on a terminal. `timeout_sec` is by
     default, and at most, the gateway's `exec.max_background_sec`. Of each stream the last `max_output_bytes` are kept,
@@ -171,13 +171,13 @@ def list_execs(agent_id: str | None = None) -> Call[tuple[answers.ExecState, ...
 
 
 def exec_state(exec_id: str, *, wait_sec: float = 0) -> Call[answers.ExecState]:
-    """How it is doing. With `wait_sec` the answer comes when it has ended, or after that time."""
+    """Its state. With `wait_sec` the response comes when it has ended, or after that time."""
     request = _get(f"/execs/{_segment(exec_id)}", {"wait_sec": wait_sec or None}, wait_sec + _ANSWER_SEC)
     return Call(request, _exec_state)
 
 
 def kill_exec(exec_id: str) -> Call[answers.ExecState]:
-    """Kill it and all that it started; the answer comes when nothing of it is left."""
+    """Kill it and everything that it started; the response comes when nothing of it is left."""
     return Call(Request("DELETE", f"/execs/{_segment(exec_id)}", _KILL_SEC), _exec_state)
 
 
@@ -195,7 +195,7 @@ def exec_output(
 
 
 def write_exec_stdin(exec_id: str, data: Data, *, close: bool = False) -> Call[None]:
-    """Write to its stdin; the answer comes when the program's pipe has taken all. With `close`, close it after that."""
+    """Write to its stdin; the response comes once the program's pipe has all of it. With `close`, close it after that."""
     target = f"/execs/{_segment(exec_id)}/stdin" + _query({"close": close or None})
     return Call(Request("POST", target, _LONGEST_EXEC_SEC, as_bytes(data), _BYTES), _nothing)
 
@@ -231,7 +231,7 @@ def read_file(
 
     `iter_file` is for what is larger than memory.
     """
-    if limit == 0:  # which a range cannot say
+    if limit == 0:  # which a range cannot express
         return Call(Request("HEAD", _file(agent_id, path, scope, user), _FILE_SEC), lambda answer: b"")
     request = _download(agent_id, path, offset, limit, scope, user)
 
@@ -246,7 +246,7 @@ def read_file(
 def read_text(
     agent_id: str, path: Path, *, encoding: str = "utf-8", scope: Scope = "workspace", user: str | None = None
 ) -> Call[str]:
-    """The text of a file; UnicodeDecodeError where it is none. Line ends stay as they are."""
+    """The text of a file; UnicodeDecodeError if it is not text. Line ends stay as they are."""
     request = _download(agent_id, path, 0, None, scope, user)
     return Call(request, lambda answer: answer.body.decode(encoding))
 
@@ -254,7 +254,7 @@ def read_text(
 def iter_file(
     agent_id: str, path: Path, *, offset: int = 0, scope: Scope = "workspace", user: str | None = None
 ) -> StreamCall[bytes]:
-    """Iterate over the bytes of a file, from `offset` on, as they arrive. ContactLost where the download is cut off."""
+    """Iterate over the bytes of a file, from `offset` on, as they arrive. ContactLost if the download is cut off."""
     request = _download(agent_id, path, offset, None, scope, user)
 
     def decoder(status: int) -> streams.Pieces:
@@ -264,7 +264,7 @@ def iter_file(
 
 
 def file_size(agent_id: str, path: Path, *, scope: Scope = "workspace", user: str | None = None) -> Call[int | None]:
-    """The size of a file, symlinks followed; None where the kernel makes the file up as it is read."""
+    """The size of a file, symlinks followed; None if the kernel generates the file on reading."""
     request = Request("HEAD", _file(agent_id, path, scope, user), _FILE_SEC)
     return Call(request, lambda answer: _number(answer.headers.get("content-length")))
 
@@ -319,7 +319,7 @@ def list_directory(
 def stat(
     agent_id: str, path: Path, *, scope: Scope = "workspace", user: str | None = None
 ) -> Call[answers.FileStatus]:
-    """Look at a file, directory or symlink; the last component is not followed."""
+    """Stat a file, directory or symlink; the last component is not followed."""
     request = _post("/workspace/stat", _place(agent_id, path, scope, user), _FILE_SEC)
     return Call(request, lambda answer: answers.FileStatus.of(answer.json()))
 
@@ -351,7 +351,7 @@ def move(
     scope: Scope = "workspace",
     user: str | None = None,
 ) -> Call[None]:
-    """Move or rename, atomically. A file at `to` is replaced, unless `exclusive`; a read-only one with `replace` only."""
+    """Move or rename, atomically. A file at `to` is replaced, unless `exclusive`; a read-only one only with `replace`."""
     body = _given(
         to=os.fspath(to), exclusive=exclusive or None, parents=None if parents else False, replace=replace or None
     )
@@ -431,7 +431,7 @@ def create_sandbox(
 
 
 def end_sandbox(agent_id: str, *, purge: bool = False) -> Call[None]:
-    """End what runs in it. The workspace stays, unless `purge`. SandboxNotFound where there is none."""
+    """End what runs in it. The workspace stays, unless `purge`. SandboxNotFound if there is none."""
     target = f"/sandboxes/{_segment(agent_id)}" + _query({"purge": purge or None})
     return Call(Request("DELETE", target, _FILE_SEC), _nothing)
 
@@ -469,10 +469,10 @@ def openapi() -> Call[Mapping[str, Any]]:
     return Call(_get("/openapi.json", {}), _json_object)
 
 
-# --- how they are written
+# --- helpers
 
 _BYTES = {"Content-Type": "application/octet-stream"}
-_PAST_THE_END = frozenset({416})  # of a file, where a range of it was asked for
+_PAST_THE_END = frozenset({416})  # of a file, if a range of it was requested
 
 
 def _nothing(answer: Answer) -> None:
@@ -553,7 +553,7 @@ def _get(path: str, query: Mapping[str, Any], silence_sec: float = _ANSWER_SEC) 
 
 
 def _post(path: str, body: Mapping[str, Any], silence_sec: float = _ANSWER_SEC) -> Request:
-    # Of text that has no UTF-8 the gateway says so: it is an InvalidRequest, and no error of Python.
+    # The gateway reports text that has no UTF-8: an InvalidRequest, not an error of Python.
     content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
     return Request("POST", path, silence_sec, content, {"Content-Type": "application/json"})
 
@@ -573,7 +573,7 @@ def _segment(name: str) -> str:
 def _file(
     agent_id: str, path: Path, scope: Scope, user: str | None, query: Mapping[str, Any] | None = None
 ) -> str:
-    # What a path means is the gateway's to decide: no URL library may shorten `//`, `.` or `..` in it.
+    # The gateway decides what a path means: no URL library may shorten `//`, `.` or `..` in it.
     name = os.fsencode(path)
     root = len(name) - len(name.lstrip(b"/"))
     encoded = "%2F" * root + "/".join(_encoded(each) for each in name[root:].split(b"/"))

@@ -48,7 +48,7 @@ class Stream(Generic[T]):
 
     def close(self) -> None:
         self._values.close()
-        self._response.close()  # of a stream that nobody began to read
+        self._response.close()  # of a stream that was never read
 
     def __enter__(self) -> Stream[T]:
         return self
@@ -154,7 +154,7 @@ def _start(build: Callable[Concatenate[str, P], Call[ExecState]]) -> Callable[Co
 
 
 class Exec(_Handle):
-    """A long-lived exec. It goes on when the handle, or the whole program, is gone. Any thread may call it."""
+    """A long-lived exec. It continues when the handle, or the whole program, is gone. Any thread may call it."""
 
     @property
     def exec_id(self) -> str:
@@ -170,7 +170,7 @@ class Exec(_Handle):
     kill = _call(calls.kill_exec)
 
     def wait(self, timeout_sec: float | None = None) -> Ending:
-        """Wait until it has ended. TimeoutError after `timeout_sec`; the exec goes on then."""
+        """Wait until it has ended. TimeoutError after `timeout_sec`; the exec then continues."""
         until = None if timeout_sec is None else time.monotonic() + timeout_sec
         while True:
             left = POLL_SEC if until is None else max(0.0, until - time.monotonic())

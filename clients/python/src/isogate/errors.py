@@ -1,4 +1,4 @@
-"""What a call can fail with. A program that fails is no error of the call: its result says so."""
+"""The errors of calls. A program that fails is no error of the call: its result shows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class IsogateError(Exception):
     """The base of all errors of this package."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """How it is copied, and sent to another process: not through a constructor, which takes what it likes."""
+        """How it is copied, and sent to another process: not through the constructor, whose parameters differ."""
         return _bare, (type(self), self.args), vars(self)
 
 
@@ -26,7 +26,7 @@ class GatewayUnreachable(IsogateError):
 
 
 class ContactLost(IsogateError):
-    """The connection broke, or the answer did not come in time, after the request may have been received.
+    """The connection broke, or the response did not arrive in time, after the request may have been received.
 
     What became of the call is not known: look before you repeat it. A stream that ends without its last event is
     this error, too.
@@ -34,11 +34,11 @@ class ContactLost(IsogateError):
 
 
 class BadAnswer(IsogateError):
-    """The answer is not one that a gateway gives. Is there an isogate gateway at that address?"""
+    """The response is not from a gateway. Is there an isogate gateway at that address?"""
 
 
 class ExecFailed(IsogateError):
-    """A program did not end with exit code 0. Raised by `ExecResult.check()` alone."""
+    """A program did not end with exit code 0. Raised only by `ExecResult.check()`."""
 
     def __init__(self, result: ExecResult) -> None:
         super().__init__(f"the program ended as {result.outcome}, exit code {result.exit_code}: {result.stderr[-500:]}")
@@ -140,7 +140,7 @@ class AlreadyAttached(ApiError):
 
 
 class SandboxLost(ApiError):
-    """The workspace itself is gone. `Sandbox.end()` lets a new one begin."""
+    """The workspace itself is gone. After `Sandbox.end()` a new one can begin."""
 
     for_code = "sandbox_lost"
 
@@ -188,7 +188,7 @@ class OutcomeUnknown(ApiError):
 
     @property
     def result(self) -> ExecResult | None:
-        """Of an exec, what is known of it."""
+        """For an exec, the known part of its result."""
         from .answers import ExecResult
 
         return ExecResult.of(self.details) if "exec_id" in self.details else None
@@ -210,7 +210,7 @@ class QuotaExceeded(ApiError):
     for_code = "quota_exceeded"
 
 
-# Of a HEAD, whose refusal has no error object: the most general code of the status.
+# For a HEAD, whose refusal has no error object: the most general code of the status.
 _CODES_OF_HEAD = {
     400: "invalid_request",
     401: "unauthenticated",
@@ -230,12 +230,12 @@ _CODES_OF_HEAD = {
 
 
 def of_event(code: str, message: str) -> ApiError:
-    """The error of an exec that was refused after its stream had begun, or of which nobody knows the end."""
+    """The error of an exec that was refused after its stream had begun, or whose end is not known."""
     return ApiError._classes.get(code, ApiError)(status=200, code=code, message=message)
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes) -> IsogateError:
-    """The error of an answer whose status is no success."""
+    """The error of a response whose status is no success."""
     request_id = headers.get("x-request-id", "")
     after = headers.get("retry-after", "")
     retry_after_sec = float(after) if after.isdecimal() else None

@@ -14,7 +14,7 @@ DEFAULT_URL = "http://127.0.0.1:9090"
 
 @dataclass(frozen=True)
 class Gateway:
-    """Where a gateway is, and what it is shown."""
+    """Where a gateway is, and which credentials it gets."""
 
     base_url: str  #: http(s)://HOST:PORT
     unix_path: str | None  #: connections go to this Unix socket
@@ -45,7 +45,7 @@ def find(
     else:
         named = True
     base_url, unix_path, local = _parse(url)
-    # Who listens on a port that nobody named may be anybody: it does not get the key of this machine.
+    # Anything may listen on a port that was not named: it does not get the key of this machine.
     if key is None and named and local and unix_path is None:
         key = _read_key(os.path.join(directory, "local.key"))
     if key is not None and not all(0x20 < ord(each) < 0x7F for each in key):
@@ -84,7 +84,7 @@ def _parse(url: str) -> tuple[str, str | None, bool]:
         if not path.startswith("/"):
             raise ValueError("cannot use the url of the gateway: the path of the socket is not absolute")
         return "http://localhost", path, True
-    # No message quotes the url: what should not be in it may be a password.
+    # No message quotes the url: it may contain a password.
     try:
         parts = urlsplit(url)
         port = parts.port or 9090

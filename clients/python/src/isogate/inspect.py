@@ -39,14 +39,14 @@ _MOST_STDIN = 8 << 20
 _STDIN_PIECE = 4 << 20
 # The longest time that a gateway lets a program run, unless its operator says otherwise.
 _LONGEST_SEC = 86400.0
-# An evaluation sends more calls at a time than a gateway may take. What it refuses unstarted waits its turn here.
+# An evaluation may send more concurrent calls than a gateway accepts. Calls that it refuses unstarted wait here.
 _RETRIES = 60
-# For the end of a sandbox; more of a gateway that does not answer would keep a run from ending.
+# For the end of a sandbox; waiting longer for a gateway that does not answer would keep a run from ending.
 _END_SEC = 60.0
 
 
 class IsogateConfig(BaseModel, frozen=True, extra="forbid"):
-    """Settings of a task's sandboxes; what is left out is the gateway's choice."""
+    """Settings of a task's sandboxes; the gateway chooses what is left out."""
 
     url: str | None = None  #: of the gateway; in place of ISOGATE_URL
     image: str | None = None  #: one that the operator admits
@@ -77,7 +77,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def open(cls, config: IsogateConfig, agent_id: str | None = None) -> IsogateSandboxEnvironment:
-        """A sandbox for a new agent, or for the one that is named. `close()` ends it."""
+        """A sandbox for a new agent, or for the named one. `close()` ends it."""
         gateway = AsyncIsogate(config.url, retries=_RETRIES)
         sandbox = gateway.sandbox(agent_id or f"inspect-{uuid.uuid4().hex}")
         environment = cls(gateway, sandbox, "", True, config.exec_timeout_sec)
@@ -127,7 +127,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:
-        """Ends the sandbox of that agent, or all that a run which was killed has left."""
+        """Ends the sandbox of that agent, or all that a killed run has left."""
         async with AsyncIsogate() as gateway:
             for each in await gateway.sandboxes():
                 if each.agent_id == id or (id is None and each.agent_id.startswith("inspect-")):
@@ -153,14 +153,14 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         concurrency: bool = True,
     ) -> ExecResult[str]:
         _check_text(*cmd, *(env or {}), *(env or {}).values())
-        # Without a timeout the gateway's own default would hold, which is seconds.
+        # Without a timeout the gateway's own default would apply, which is seconds.
         timeout_sec = self._exec_timeout_sec if timeout is None else min(timeout, self._exec_timeout_sec)
         options: ExecOptions = {"timeout_sec": timeout_sec}
         if cwd is not None:
             place, scope = self._place(cwd)
             if scope == "workspace" or self._own_view:
                 options["cwd"] = place
-            else:  # where the gateway starts programs below the workspace alone
+            else:  # if the gateway starts programs only below the workspace
                 cmd = ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', cwd, *cmd]
         if env is not None:
             options["env"] = env
@@ -174,7 +174,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
             else:
                 if data is not None:
                     options["stdin"] = data
-                # Of a stream the gateway keeps little, however much the program may print.
+                # The gateway keeps little of a stream, however much the program prints.
                 async with await self._sandbox.exec_stream(cmd, **options) as events:
                     await _read(events, output)
             ending = output.ending()
@@ -183,7 +183,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         if ending.outcome == "timed_out":
             raise TimeoutError(f"the command did not end within {timeout_sec:g} s")
         stdout, stderr = output.text("stdout"), output.text("stderr")
-        # As a shell, which the contract of this method has in mind, says it.
+        # What a shell reports, as the contract of this method expects.
         if ending.exit_code == 126 and "ermission denied" in stderr:
             raise PermissionError(stderr.strip())
         code = 1 if ending.exit_code is None else ending.exit_code
@@ -203,7 +203,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
                 for at in range(0, len(data), _STDIN_PIECE):
                     await job.write_stdin(data[at : at + _STDIN_PIECE])
                 await job.close_stdin()
-            except errors.ExecEnded:  # it wants no more
+            except errors.ExecEnded:  # it reads no more
                 pass
 
         try:
@@ -256,7 +256,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         return 0.2
 
     def _place(self, path: str) -> tuple[str, Scope]:
-        """A path of the contract as the gateway has it: absolute ones outside of the workspace are the sandbox's."""
+        """A path of the contract in the gateway's form: absolute ones outside of the workspace are the sandbox's."""
         _check_text(path)
         if not posixpath.isabs(path):
             return path, "workspace"
@@ -301,7 +301,7 @@ async def _read(events: AsyncStream[ExecEvent], output: Capture) -> None:
 
 
 def _of_exec(error: errors.IsogateError, cmd: list[str], user: str | None) -> Exception:
-    """What the contract of `exec` has for a call that failed."""
+    """The error that the contract of `exec` has for a failed call."""
     if isinstance(error, (errors.PermissionDenied, errors.Unsupported)) and user is not None:
         return SandboxUserUnsupportedError(f"{user}: {error}")
     if isinstance(error, errors.PermissionDenied):
@@ -312,7 +312,7 @@ def _of_exec(error: errors.IsogateError, cmd: list[str], user: str | None) -> Ex
 
 
 def _of_file(error: errors.IsogateError, file: str) -> Exception:
-    """What the contract of the file calls has for a call that failed."""
+    """The error that the contract of the file calls has for a failed call."""
     kinds: list[tuple[type[errors.IsogateError], type[OSError], str]] = [
         (errors.FileNotFound, FileNotFoundError, "no such file or directory"),
         (errors.PermissionDenied, PermissionError, "permission denied"),

@@ -24,10 +24,10 @@ from .client import Sandbox
 from .streams import Capture
 
 INVALID_PATH = "invalid_path"  # a code of the protocol
-# What a tool's output may have: some of the framework's own tools are scripts whose output is a whole file.
+# The most output of a tool: some of the framework's own tools are scripts whose output is a whole file.
 _MOST_OUTPUT = 16777216
 
-# A script of the framework runs, whose output is taken for its answer even where it failed.
+# A script of the framework runs, whose output counts as its result even if it failed.
 _of_script: ContextVar[bool] = ContextVar("_of_script", default=False)
 
 
@@ -82,7 +82,7 @@ class IsogateSandbox(BaseSandbox):
         return done
 
     def ls(self, path: str) -> LsResult:
-        """As the framework has it. A listing that failed is an error, and no empty directory."""
+        """As the framework defines it. A failed listing is an error, not an empty directory."""
         try:
             with _script():
                 return super().ls(path)
@@ -98,7 +98,7 @@ class IsogateSandbox(BaseSandbox):
             return LsResult(error=f"Path '{path}': {error}")
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
-        """As the framework has it. A search that failed is an error, and not one that found nothing."""
+        """As the framework defines it. A failed search is an error, not an empty result."""
         try:
             with _script():
                 return super().glob(pattern, path)
@@ -114,8 +114,8 @@ class IsogateSandbox(BaseSandbox):
             return GlobResult(error=f"Path '{path or '/'}': {error}")
 
     def _executed(self, command: str, timeout_sec: float) -> ExecuteResponse:
-        # Of a stream the gateway keeps little, however much the program may print. What is beyond the most is read, too: the
-        # command goes on to its end.
+        # The gateway keeps little of a stream, however much the program prints. Output beyond the maximum is read, too: the
+        # command continues to its end.
         kept = Capture(_MOST_OUTPUT)
         with self._sandbox.exec_stream(command, timeout_sec=timeout_sec, merge_stderr=True, env=self._env) as events:
             for event in events:
@@ -160,7 +160,7 @@ class IsogateSandbox(BaseSandbox):
         return FileDownloadResponse(path=path, content=content)
 
     def _place(self, path: str) -> tuple[str, Scope]:
-        """An absolute path as the gateway has it."""
+        """An absolute path in the gateway's form."""
         normal = posixpath.normpath(path)
         if normal == self.home or normal.startswith(self.home.rstrip("/") + "/"):
             return posixpath.relpath(normal, self.home), "workspace"
@@ -168,7 +168,7 @@ class IsogateSandbox(BaseSandbox):
 
 
 def _code(error: errors.ApiError) -> str:
-    """A code of the protocol for what an agent can mend, else the message."""
+    """A code of the protocol for an error that an agent can correct, else the message."""
     if isinstance(error, (errors.FileNotFound, errors.PermissionDenied, errors.IsDirectory)):
         return error.code
     if isinstance(error, errors.InvalidRequest):

@@ -1,4 +1,4 @@
-"""Decoders of answers that arrive piece by piece. No I/O: both clients share this module."""
+"""Decoders of responses that arrive piece by piece. No I/O: both clients share this module."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ T = TypeVar("T")
 
 
 class Decoder(Protocol[T]):
-    """Makes values of the bytes of one answer. An object serves one answer, in one thread at a time."""
+    """Turns the bytes of one response into values. An object serves one response, in one thread at a time."""
 
     def feed(self, data: bytes) -> list[T]:
         """The values that these bytes complete."""
 
     def end(self) -> None:
-        """The answer has ended. Raises ContactLost where that was too early."""
+        """The response has ended. Raises ContactLost if that was too early."""
 
 
 class Pieces:
-    """The bytes as they are, but for the first `skip`. That they are all, HTTP's own framing says."""
+    """The bytes unchanged, without the first `skip`. HTTP's own framing shows whether they are complete."""
 
     def __init__(self, skip: int = 0) -> None:
         self._skip = skip
@@ -88,7 +88,7 @@ class ExecEvents(ExecEventsSoFar):
 
 
 class Capture:
-    """What is kept of one exec's events, for one that reads them to the end: of each stream at most `limit` bytes."""
+    """Collects one exec's events, for a caller that reads them to the end: at most `limit` bytes of each stream."""
 
     def __init__(self, limit: int) -> None:
         self.truncated = False  #: there was more
@@ -110,7 +110,7 @@ class Capture:
         return self._kept[stream].decode(errors="replace")
 
     def ending(self) -> answers.Ending:
-        """How it ended. Where it was not started, or nobody knows, it raises what `exec` raises."""
+        """How it ended. If it was not started, or its end is not known, raises what `exec` raises."""
         if self._ending is None:
             raise ContactLost("the exec has no exit event")
         if self._ending.outcome == "not_started":

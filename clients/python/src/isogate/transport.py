@@ -25,7 +25,7 @@ LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepal
 
 
 def _keepalive() -> list[Any]:
-    """A peer whose machine is gone is noticed within two minutes, however long an answer may take."""
+    """A peer whose machine is gone is noticed within two minutes, however long a response may take."""
     options: list[Any] = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):
@@ -34,7 +34,7 @@ def _keepalive() -> list[Any]:
 
 
 def options_of(gateway: Gateway) -> dict[str, Any]:
-    """What httpx' transports are made with."""
+    """The arguments of httpx's transports."""
     options: dict[str, Any] = {"limits": LIMITS}
     if gateway.base_url.startswith("https:"):
         options["verify"] = gateway.tls()
@@ -57,7 +57,7 @@ def timeout_of(request: Request) -> httpx.Timeout:
 
 
 def pieces(content: Streamed) -> Iterator[bytes]:
-    """Of a file, from where it stands, or of an iterable.
+    """Of a file, from its position, or of an iterable.
 
     Of a file itself httpx would announce the size that the kernel has for it: 0 for a pipe, and the whole for one that is
     half read.
@@ -82,7 +82,7 @@ class Attempts:
         self._pause_sec = 0.1
 
     def wait_sec(self, error: IsogateError) -> float:
-        """How long to wait before the next attempt; raises the error if it is the last word."""
+        """How long to wait before the next attempt; raises the error if it is final."""
         wait_sec: float | None = None
         if isinstance(error, GatewayUnreachable):
             wait_sec, self._pause_sec = self._pause_sec, self._pause_sec * 4
@@ -107,18 +107,18 @@ def translated() -> Iterator[None]:
 
 
 def is_answer(call: Call[Any] | StreamCall[Any], response: httpx.Response) -> bool:
-    """Whether it is an answer of the call. Else it is a refusal."""
+    """Whether it is a result of the call; otherwise it is a refusal."""
     return response.is_success or response.status_code in call.also
 
 
-# What reading JSON that is not as it should be raises.
+# What reading unexpected JSON raises.
 _NONSENSE = (ValueError, KeyError, TypeError, AttributeError)
 
 
 def parsed(parse: Callable[[Answer], T], answer: Answer) -> T:
     try:
         return parse(answer)
-    except UnicodeDecodeError:  # of a file that was to be text
+    except UnicodeDecodeError:  # of a file that should be text
         raise
     except _NONSENSE as error:
         raise BadAnswer(f"the gateway's response is invalid: {error!r}") from error

@@ -1,4 +1,4 @@
-// Runs a credential plugin once. For credentials.cc alone.
+// Runs a credential plugin once. For credentials.cc only.
 #pragma once
 
 #include <chrono>

@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kReadAgain{60};
 
 ApiError denied(const std::string& why) { return {ISOGATE_PERMISSION_DENIED, "cannot log in: " + why}; }
 
-// A header's value cannot hold what would end it.
+// A header's value must not contain what would end it.
 std::string bearer(std::string token, const std::string& whence) {
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' '))
     token.pop_back();

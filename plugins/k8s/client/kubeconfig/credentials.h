@@ -57,7 +57,7 @@ struct CredentialPlugin {
   std::vector<std::string> args;
   std::vector<std::pair<std::string, std::string>> env;
   std::string exec_info;  // KUBERNETES_EXEC_INFO, JSON
-  CredentialFiles also;   // a certificate, say, where the plugin gives a token alone
+  CredentialFiles also;   // for example a certificate, if the plugin returns only a token
 };
 std::unique_ptr<Credentials> plugin_credentials(CredentialPlugin plugin);
 

@@ -89,7 +89,7 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// What admits a man in the middle has to be admitted by the operator, and is listed.
+// The operator must permit whatever admits a man in the middle, and it is listed.
 void relax(ClusterAccess& access, bool relaxed, const char* name, const KubeconfigEntry& cluster,
            const char* field, const AccessConfig& config) {
   if (!relaxed) return;

@@ -1,5 +1,5 @@
 // One entry of a kubeconfig (a cluster, a user, a context) with its place, for messages without
-// values. Includes yaml-cpp: for kubeconfig*.cc alone.
+// values. Includes yaml-cpp: for kubeconfig*.cc only.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
