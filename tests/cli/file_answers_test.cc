@@ -112,7 +112,7 @@ TEST(Write, SendsStdin) {
   EXPECT_NE(gateway.requests().at(0).find("hello"), std::string::npos);
 }
 
-TEST(Write, ASourceThatIsNotThereIs1AndAsksNothing) {
+TEST(Write, AMissingSourceIs1AndSendsNothing) {
   FakeGateway gateway([](const std::string&) { return json_answer(200, "{}"); });
   auto done = run_client(gateway.url(), {"write", "f", "/nonexistent"});
   EXPECT_EQ(done.exit_code, 1);

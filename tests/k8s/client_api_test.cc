@@ -243,7 +243,7 @@ TEST(K8sApi, ASilentServerBlocksNobody) {
   EXPECT_LT(Clock::now() - begin, seconds(5));
 }
 
-TEST(K8sApi, AnswersThatAreCutOrNonsenseAreNone) {
+TEST(K8sApi, TruncatedOrInvalidAnswersAreRefused) {
   const struct {
     std::string answer;
     const char* said;

@@ -84,7 +84,7 @@ TEST_F(McpProtocol, NotificationsAndResponsesAreTakenInSilence) {
   }
 }
 
-TEST_F(McpProtocol, AResponseIsRefusedIn2026WhichAsksNothing) {
+TEST_F(McpProtocol, AResponseIsRefusedIn2026WhichSendsNoRequests) {
   const Json posted = {{"jsonrpc", "2.0"}, {"id", 4}, {"result", Json::object()}};
   const Answer answer = post(modern_headers("tools/list"), posted.dump());
   EXPECT_EQ(answer.status, 400) << answer.text;

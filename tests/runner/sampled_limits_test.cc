@@ -186,7 +186,7 @@ TEST(ProcessStat, IsReadBehindANameOfAnyKind) {
   EXPECT_EQ(usage->resident_pages, 321u);
 }
 
-TEST(ProcessStat, OtherTextsAreNone) {
+TEST(ProcessStat, OtherTextsAreInvalid) {
   for (const char* text :
        {"", "7", "7 (a)", "7 (a) R", "7 (a) R 1 7 7 0 -1 4194560 9 8 0 0 x 22 33 44 20 0 5 0 777 1000 321",
         "7 (a)R 1 7 7 0 -1 4194560 9 8 0 0 11 22 33 44 20 0 5 0 777 1000 321"})
