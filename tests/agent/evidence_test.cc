@@ -79,7 +79,7 @@ TEST(AgentEvidence, IsWhatAProgramFinds) {
   EXPECT_NE(found.out.find("net:[" + std::to_string(measured.result.ns_net) + "]"), std::string::npos);
 }
 
-TEST(AgentEvidence, TellsWhetherTheGatewayCanBeReached) {
+TEST(AgentEvidence, ReportsWhetherTheGatewayCanBeReached) {
   AgentProcess agent;
   Peer peer = agent.accept();
   uint16_t port = 0;
@@ -124,7 +124,7 @@ TEST(AgentEvidence, ASocketThatCannotBeMadeProvesNothing) {
   EXPECT_EQ(measured.result.evidence_flags & ISOGATE_EVIDENCE_NETWORK, 0u);
 }
 
-TEST(AgentEvidence, ReadsTheLimitAndTellsWhoDiedOfIt) {
+TEST(AgentEvidence, ReadsTheLimitAndReportsWhatDiedOfIt) {
   const MemoryGroup group;
   if (group.tasks().empty()) GTEST_SKIP() << "no memory cgroup (v1) can be created here";
   AgentProcess agent({.memory_group = group.tasks()});

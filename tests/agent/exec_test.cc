@@ -39,7 +39,7 @@ TEST(AgentExec, GivesOutputExitCodeAndFigures) {
   EXPECT_GT(outcome.result.wall_ns, 0u);
 }
 
-TEST(AgentExec, TellsSignalsAndWhatCannotBeFound) {
+TEST(AgentExec, ReportsSignalsAndWhatCannotBeFound) {
   AgentProcess agent;
   Peer peer = agent.accept();
   EXPECT_EQ(peer.run("kill -SEGV $$").result.term_signal, SIGSEGV);

@@ -88,7 +88,7 @@ TEST(AgentFiles, MovesBytesByDescriptors) {
   EXPECT_EQ(::read(out->read.get(), buffer, sizeof buffer), 10);
 }
 
-TEST(AgentFiles, TheEndMayBeToldBeforeTheDescriptorEnds) {
+TEST(AgentFiles, TheEndMayBeReportedBeforeTheDescriptorEnds) {
   AgentProcess agent;
   Peer peer = agent.accept();
   auto in = make_pipe();

@@ -29,7 +29,7 @@ struct Listener {
   uint32_t port = 0;
 };
 
-TEST(Reach, TellsWhoAnswersAndWhoRefuses) {
+TEST(Reach, DistinguishesPeersThatAnswerAndRefuse) {
   const Listener open, closed;
   ASSERT_EQ(::listen(open.socket.get(), 1), 0);
   EXPECT_EQ(reach({{"127.0.0.1", open.port}, {"127.0.0.1", closed.port}}),
@@ -56,7 +56,7 @@ TEST(Reach, ReadsTargets) {
     EXPECT_FALSE(parse_targets({odd}, routes)) << odd;
 }
 
-TEST(Install, PutsTheVeryProgramThere) {
+TEST(Install, CopiesTheProgramItself) {
   const test::TemporaryDirectory directory;
   for (int twice = 0; twice < 2; ++twice)
     ASSERT_EQ(test::run_program({kRunner, "install", directory.path()}).exit_code, 0);

@@ -263,7 +263,7 @@ TEST_F(E2bAttack, AWrongTokenIsAWrongKey) {
   }
 }
 
-TEST_F(E2bAttack, WhoLacksAKeyIsToldTheHeaderOfThisListener) {
+TEST_F(E2bAttack, ARefusalWithoutAKeyNamesTheHeaderOfThisListener) {
   const auto refusal = [](const std::string& method, const std::string& path, const Headers& headers) {
     Answer answer;
     eventually(20, [&] {
@@ -563,7 +563,7 @@ TEST_F(E2bAttack, AnUploadThatIsRefusedIsNotReadToItsEnd) {
   EXPECT_GE(endless.read_head("POST").status, 400);
 }
 
-TEST_F(E2bAttack, EventsThatNobodyAsksForAreBounded) {
+TEST_F(E2bAttack, EventsThatAreNotPolledAreBounded) {
   const Box x = make(mine());
   const Answer watcher = rpc(x, "/filesystem.Filesystem/CreateWatcher", {{"path", "."}});
   if (watcher.status == 501) GTEST_SKIP() << "this backend has no watches";

@@ -155,7 +155,7 @@ TEST_F(InformationAttack, I96_ErrorsAndLogsCarryNothingElse) {
 }
 
 // Each call, with an agent that exists and one that does not.
-TEST_F(InformationAttack, I97_WithoutAKeyNobodyLearnsWhichAgentsThereAre) {
+TEST_F(InformationAttack, I97_AgentsAreNotListedWithoutAKey) {
   x().run("echo here > f");
   struct Call {
     const char *method, *target, *body;

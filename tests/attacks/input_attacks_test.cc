@@ -15,7 +15,7 @@ Answer raw(const Caller& me, const std::string& body) {
   return me.call("POST", "/exec", {{"Content-Type", "application/json"}}, body);
 }
 
-TEST_F(InputAttack, A99_TimeoutsThatMakeNoSense) {
+TEST_F(InputAttack, A99_InvalidTimeouts) {
   for (const char* value : {"-1", "0", "1e18", "1e400", "NaN", "\"5\"", "[]", "1e-400", "-0"}) {
     const Answer answer = raw(x(), std::string(R"({"command":"touch ran","timeout_sec":)") + value + "}");
     EXPECT_TRUE(refused(answer, 400, "invalid_request")) << value;
@@ -155,7 +155,7 @@ TEST_F(InputAttack, A112_APluginOthersMayWriteIsNotLoaded) {
 }
 
 // 116: whoever else is on this machine.
-TEST_F(InputAttack, B116_AnotherUserOfThisHostIsNotLetIn) {
+TEST_F(InputAttack, B116_AnotherUserOfThisHostIsRefused) {
   if (!is_root()) GTEST_SKIP() << "only root can become another user";
   as_user(65534, [&] {
     EXPECT_TRUE(refused(Caller(gateway().url(), "", "a").exec("id"), 401, "unauthenticated"));
@@ -268,7 +268,7 @@ TEST_F(InputAttack, T123_NoAgentGetsAUidThatMeansSomething) {
 }
 
 // A request that is too large to send is no failure of the backend.
-TEST_F(InputAttack, OversizedNamesCostNobodyTheBackend) {
+TEST_F(InputAttack, OversizedNamesDoNotEndTheBackend) {
   x().run("true");
   const std::string path(70000, 'p');
   for (int i = 0; i < 4; ++i) {

@@ -196,7 +196,7 @@ TEST_F(KernelAttack, K82_K83_NoKnobsAndNoCgroups) {
   }
 }
 
-TEST_F(KernelAttack, K84_NobodyTypesIntoTerminals) {
+TEST_F(KernelAttack, K84_InputCannotBeInjectedIntoTerminals) {
   EXPECT_EQ(
       said(x(), "print({call(16,0,r,b'x') in (-1,-25) for r in (0x5412,0x5412|1<<32,0x541C,0x541C|7<<32)})"),
       "{True}\n");
@@ -223,7 +223,7 @@ TEST_F(KernelAttack, K84_NobodyTypesIntoTerminals) {
   EXPECT_EQ(said(x(), own), "refused\n");
 }
 
-TEST_F(KernelAttack, K86_FiltersOfOnesOwnHarmNobodyElse) {
+TEST_F(KernelAttack, K86_FiltersOfATenantHarmOnlyThatTenant) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   const std::string code =
       // 512 times "return ALLOW": the kernel allows 32,768 instructions, and every one of many filters slows
@@ -279,7 +279,7 @@ TEST_F(KernelAttack, P49_F11_F12_TheFirstProcessIsClosed) {
 }
 
 // Next to another exec of the same agent, which may be in the same container.
-TEST_F(KernelAttack, P49_NobodyReadsAnotherAgentsMemory) {
+TEST_F(KernelAttack, P49_AnotherAgentsMemoryIsNotReadable) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   const std::string mark = new_mark();
   ExecStream victim(y(), {{"command", "exec sleep " + mark}, {"timeout_sec", 60}});

@@ -129,7 +129,7 @@ TEST_F(McpAttack, WhatASearchPrintsCannotForgeItsResult) {
   }
 }
 
-TEST_F(McpAttack, AnEditOfAFileMadeToBeSearchedSlowlyHoldsNobodyUp) {
+TEST_F(McpAttack, AnEditOfAFileMadeToBeSearchedSlowlyDelaysNobody) {
   ASSERT_EQ(result(mine(), "exec", {{"command", "head -c 8000000 /dev/zero | tr '\\0' a > f"}})["isError"],
             false);
   HttpConnection slow(door()->url());

@@ -76,7 +76,7 @@ TEST_F(ProcessAttack, P41_AChainOfForksIsCaught) {
   EXPECT_TRUE(gone_within(3, mark)) << marked(mark).size() << " survivors";
 }
 
-TEST_F(ProcessAttack, P46_AProcessThatNoSignalEndsHoldsUpNobodyElse) {
+TEST_F(ProcessAttack, P46_AProcessThatNoSignalEndsDelaysNobodyElse) {
   if (!StuckFiles::obstacle().empty()) GTEST_SKIP() << StuckFiles::obstacle();
   if (backend() == "k8s") GTEST_SKIP() << "a pod has no directory of this host";
   StuckFiles files;
@@ -136,7 +136,7 @@ TEST_F(ProcessAttack, P48_ExitCodesMeanWhatTheySay) {
   EXPECT_EQ(x().run("exit 137").at("outcome"), "exited");
 }
 
-TEST_F(ProcessAttack, P49_NobodyIsTraced) {
+TEST_F(ProcessAttack, P49_OtherProcessesAreNotTraceable) {
   if (!separates_agents()) GTEST_SKIP() << kNoIsolation;
   const std::string mark = new_mark();
   ExecStream victim(y(), {{"command", "exec sleep " + mark}, {"timeout_sec", 30}});

@@ -224,7 +224,7 @@ TEST_F(ResourceAttack, R60_R61_FloodsAreDrained) {
   EXPECT_LT(resident_kib(host) - of_host, kib_bound(20000));
 }
 
-TEST_F(ResourceAttack, R63_NobodyTakesAPriorityAboveOthers) {
+TEST_F(ResourceAttack, R63_APriorityAboveOthersIsRefused) {
   if (!separates_agents()) GTEST_SKIP() << kNoIsolation;
   // Tried by the calls themselves, and looked at afterwards: a tool may be missing, or lie.
   EXPECT_EQ(

@@ -90,7 +90,7 @@ TEST_F(Log, KeepsToItsLevel) {
   EXPECT_EQ(all[1]["event"], "d");
 }
 
-TEST_F(Log, RefusesALevelOrFileThatIsNone) {
+TEST_F(Log, RefusesAnInvalidLevelOrFile) {
   EXPECT_FALSE(log::start("test", "loud", ""));
   EXPECT_FALSE(log::start("test", "info", directory_));
   EXPECT_FALSE(log::start("test", "info", directory_ + "/absent/log"));

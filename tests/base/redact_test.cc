@@ -69,7 +69,7 @@ TEST(Redact, TakesWhatItsNameCallsSecret) {
   for (const Case& one : cases) EXPECT_EQ(redact(one.text), one.clean);
 }
 
-TEST(Redact, LeavesOrdinaryTextAlone) {
+TEST(Redact, KeepsOrdinaryText) {
   for (const char* text : {"",
                            "plain text",
                            "task-1234567890123456789",

@@ -45,7 +45,7 @@ TEST(Spool, OneOfNoBytesOnlyCounts) {
   EXPECT_TRUE(spool.from(3).empty());
 }
 
-TEST(Spool, TellsHowMuchFitsBeforeAByteIsDropped) {
+TEST(Spool, ReportsHowMuchFitsBeforeAByteIsDropped) {
   Spool spool(8);
   spool.append("abcdef");
   EXPECT_EQ(spool.room(0), 2u);

@@ -275,7 +275,7 @@ TEST(Attach, ReadOnlySendsNothing) {
   EXPECT_NE(requests.back().find("/attach?read_only=true HTTP"), std::string::npos);
 }
 
-TEST(Attach, AClosedStdinIsLeftAlone) {
+TEST(Attach, AClosedStdinSendsNothing) {
   std::vector<std::string> requests;
   EXPECT_EQ(sent_by({"attach", kId}, "closed", requests), "");
   EXPECT_NE(requests.back().find("/attach HTTP"), std::string::npos);

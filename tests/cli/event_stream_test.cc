@@ -112,7 +112,7 @@ TEST(EventStream, EveryCutOfTheExitEventIsAnError) {
   }
 }
 
-TEST(EventStream, RefusesWhatMakesNoSense) {
+TEST(EventStream, RefusesInvalidEvents) {
   const char* lines[] = {
       "x",
       "[]",

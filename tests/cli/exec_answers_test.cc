@@ -55,7 +55,7 @@ TEST(Exec, EveryOutcomeHasItsCode) {
   }
 }
 
-TEST(Exec, WhatEndedAProgramIsToldInALine) {
+TEST(Exec, WhatEndedAProgramIsReportedInALine) {
   const std::pair<const char*, const char*> outcomes[] = {
       {"timed_out", "isogate: timed out after 10 s\n"},
       {"oom_killed", "isogate: out of memory, and killed"},
@@ -88,7 +88,7 @@ TEST(Exec, AnUnknownOutcomeIsNeverSuccess) {
   }
 }
 
-TEST(Exec, AnAnswerThatMakesNoSenseIs125) {
+TEST(Exec, AnInvalidAnswerIs125) {
   const std::string answers[] = {
       "",
       "rubbish\r\n\r\n",
@@ -136,7 +136,7 @@ TEST(Exec, JsonIsTheGatewaysAnswer) {
   EXPECT_EQ(Json::parse(done.out), result("exited", 4));
 }
 
-TEST(Exec, NobodyThereSaysHowToStartOne) {
+TEST(Exec, WithoutAGatewayItSaysHowToStartOne) {
   auto done = run_client("http://127.0.0.1:1", {"exec", "--", "true"});
   EXPECT_EQ(done.exit_code, 125);
   EXPECT_NE(done.err.find("isogate serve"), std::string::npos) << done.err;

@@ -112,7 +112,7 @@ TEST(Write, SendsStdin) {
   EXPECT_NE(gateway.requests().at(0).find("hello"), std::string::npos);
 }
 
-TEST(Write, ASourceThatIsNotThereIs1AndAsksNothing) {
+TEST(Write, AMissingSourceIs1AndSendsNothing) {
   FakeGateway gateway([](const std::string&) { return json_answer(200, "{}"); });
   auto done = run_client(gateway.url(), {"write", "f", "/nonexistent"});
   EXPECT_EQ(done.exit_code, 1);
@@ -151,7 +151,7 @@ TEST(Ls, ACutListingIs1) {
   EXPECT_EQ(run_client(gateway.url(), {"ls"}).exit_code, 1);
 }
 
-TEST(Ls, AListingThatMakesNoSenseIs125) {
+TEST(Ls, AnInvalidListingIs125) {
   for (const char* body : {"", "{}", R"({"entries":[{}]})", R"({"entries":[{"name":1,"type":"file"}]})"}) {
     FakeGateway gateway([&](const std::string&) { return json_answer(200, body); });
     EXPECT_EQ(run_client(gateway.url(), {"ls"}).exit_code, 125) << body;

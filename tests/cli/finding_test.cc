@@ -56,7 +56,7 @@ TEST(Finding, LocalKeyIsNotSentOverTheSocketWhichNeedsNone) {
   EXPECT_TRUE(carries(gateway.requests().at(1), "env-one")) << "a key that was named is sent";
 }
 
-TEST(Finding, ANamedKeyThatTheSocketRefusesIsToldToBeNeedless) {
+TEST(Finding, ANamedKeyThatTheSocketRefusesIsReportedAsNeedless) {
   TemporaryDirectory state;
   FakeGateway gateway([](const std::string&) { return refusal(401, "unauthenticated", "no"); },
                       state.path() + "/isogate.sock");

@@ -47,7 +47,7 @@ TEST_F(RealGateway, ExecPassesBytesAndCode) {
   EXPECT_EQ(done.err, "oops\n");
 }
 
-TEST_F(RealGateway, ExecWithoutAShellKeepsArgumentsAsTheyAre) {
+TEST_F(RealGateway, ExecWithoutAShellKeepsArgumentsUnchanged) {
   auto done = run({"exec", "--", "printf", "%s|", "a b", "$HOME", "*", ""});
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(done.out, "a b|$HOME|*||");

@@ -90,7 +90,7 @@ TEST(HttpClient, SpeaksOverAUnixSocket) {
   EXPECT_NE(gateway.requests().back().find("Host: localhost\r\n"), std::string::npos);
 }
 
-TEST(HttpClient, NobodyThereIsUnavailable) {
+TEST(HttpClient, ARefusedConnectionIsUnavailable) {
   auto answer = HttpClient(*parse_url("http://127.0.0.1:1"), "").call(get("/livez"));
   ASSERT_FALSE(answer.ok());
   EXPECT_EQ(answer.error().status, ISOGATE_UNAVAILABLE);
@@ -119,7 +119,7 @@ TEST(HttpClient, AnAnswerCutShortIsLost) {
   }
 }
 
-TEST(HttpClient, AFileWhoseEndCannotBeToldIsRefused) {
+TEST(HttpClient, AFileOfUnknownLengthIsRefused) {
   FakeGateway gateway([](const std::string&) {
     return std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
   });

@@ -58,7 +58,7 @@ TEST(Key, HashWarnsOfAShortKey) {
 
 TEST(Key, HashTakesNoKeyFromArgv) { EXPECT_EQ(run_isogate({"key", "hash", "my-key"}).exit_code, 2); }
 
-TEST(Key, HashAsksOnATerminalWithoutEcho) {
+TEST(Key, HashPromptsOnATerminalWithoutEcho) {
   Terminal terminal({isogate_binary(), "key", "hash"});
   ASSERT_TRUE(terminal.shows("Key: ")) << terminal.screen();
   // The question comes before the echo is off; the flush on switching drops what was typed too early.

@@ -86,7 +86,7 @@ TEST(Ps, ListsTheNewestFirst) {
   EXPECT_TRUE(gateway.requests().at(0).starts_with("GET /execs?agent_id=a%20b HTTP"));
 }
 
-TEST(Ps, AnAnswerThatMakesNoSenseIs125) {
+TEST(Ps, AnInvalidAnswerIs125) {
   for (const char* answer : {"", "{}", R"({"execs":[{}]})"}) {
     FakeGateway gateway([&](const std::string&) { return json_answer(200, answer); });
     EXPECT_EQ(run_client(gateway.url(), {"ps"}).exit_code, 125) << answer;

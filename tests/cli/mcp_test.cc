@@ -333,7 +333,7 @@ TEST(McpCommand, WithoutAGatewayItSaysSo) {
   EXPECT_EQ(shim.exit_code(), 0);
 }
 
-TEST(McpCommand, NobodyIsContactedBeforeTheFirstMessage) {
+TEST(McpCommand, ItDoesNotConnectBeforeTheFirstMessage) {
   FakeGateway gateway([](const std::string&) { return json_answer(500, ""); });
   Shim shim({"--url", gateway.url()});
   shim.ask({{"jsonrpc", "2.0"}, {"method", "notifications/initialized"}});
@@ -412,7 +412,7 @@ TEST(McpCommand, TooManyCallsAtOnceAreRefused) {
   EXPECT_EQ(shim.exit_code(), 0);
 }
 
-TEST(McpCommand, AKeyFileThatIsNotThereIsToldToTheClient) {
+TEST(McpCommand, AMissingKeyFileIsReportedToTheClient) {
   Shim shim({"--url", "http://127.0.0.1:1", "--key-file", "/nonexistent/key"});
   Json failed = shim.call(initialize(0));
   EXPECT_NE(failed.at("error").at("message").get<std::string>().find("/nonexistent/key"), std::string::npos);
@@ -425,7 +425,7 @@ TEST(McpCommand, WithoutStdioItIsNoCommand) {
   EXPECT_EQ(done.out, "");
 }
 
-TEST(McpCommand, AnAgentThatIsNoneIsRefusedAtTheStart) {
+TEST(McpCommand, AnInvalidAgentIsRefusedAtTheStart) {
   Shim shim({"--agent", "a/b"});
   EXPECT_EQ(shim.exit_code(), 2);
   EXPECT_NE(shim.errors().find("--agent"), std::string::npos) << shim.errors();

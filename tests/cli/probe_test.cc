@@ -135,7 +135,7 @@ TEST(Probe, ARunningGatewayIsAsked) {
   EXPECT_EQ(run_client(without.url(), {"probe"}).exit_code, 1);
 }
 
-TEST(Probe, AnswersThatMakeNoSenseAre125) {
+TEST(Probe, InvalidAnswersAre125) {
   for (const char* body : {"", "{}", "[]", R"({"backends":[{}]})"}) {
     FakeGateway gateway([&](const std::string&) { return json_answer(200, body); });
     EXPECT_EQ(run_client(gateway.url(), {"probe"}).exit_code, 125) << body;

@@ -381,7 +381,7 @@ TEST_F(SandboxDiskTest, AStartWarnsWhereTheRecordsShareTheFileSystem) {
 }
 
 // limits.disk_mb may replace the backend's own number, which it does not know.
-TEST_F(SandboxDiskTest, WhatIsSaidOfAllSandboxesNamesNoSize) {
+TEST_F(SandboxDiskTest, AWarningAboutAllSandboxesNamesNoSize) {
   for (const WorkspaceFs fs : {WorkspaceFs::kDirectory, WorkspaceFs::kLoop, WorkspaceFs::kTmpfs}) {
     const SandboxDisks disks(place_.path(), true, {fs, 1234, false, false});
     EXPECT_THAT(disks.look(true).words, testing::Not(HasSubstr("1234")));

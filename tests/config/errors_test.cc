@@ -21,7 +21,7 @@ std::string key(const std::string& name, const std::string& hash = kKeyHash) {
 
 class Mistakes : public ::testing::TestWithParam<Mistake> {};
 
-TEST_P(Mistakes, AreToldWithPlaceAndExpectation) {
+TEST_P(Mistakes, AreReportedWithPlaceAndExpectation) {
   std::string message = refusal({GetParam().yaml});
   EXPECT_THAT(message + "\n", HasSubstr("\n  " + std::string(GetParam().line) + "\n"));
   EXPECT_THAT(message, HasSubstr("cannot load the configuration: 1 mistake\n")) << "and nothing else";

@@ -57,7 +57,7 @@ TEST(SchemaCheck, SaysWhereAndWhatWasExpected) {
   }
 }
 
-TEST(SchemaCheck, TellsEveryMisfit) {
+TEST(SchemaCheck, ReportsEveryMismatch) {
   std::string message = misfit(R"({"image": 1, "network": 2, "size": "x", "more": 3})");
   for (const char* part : {"`image`", "`network`", "`size`", "`more`"}) EXPECT_THAT(message, HasSubstr(part));
 }

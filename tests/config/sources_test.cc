@@ -68,7 +68,7 @@ TEST(Defaults, PutTheStateWhereTheUserMayWrite) {
             "/home/me/.local/state/isogate");
 }
 
-TEST(Defaults, FindPluginsBesideTheProgram) {
+TEST(Defaults, FindPluginsNextToTheProgram) {
   test::Directory directory;
   LoadOptions options;
   options.environment = {{"HOME", "/home/me"}};
@@ -118,7 +118,7 @@ TEST(Precedence, TakesAnEmptyVariableForNone) {
       << "an empty flag is one";
 }
 
-TEST(RequireRemote, IsTrueWhereverOneSourceSaysSo) {
+TEST(RequireRemote, IsTrueIfAnySourceSaysSo) {
   for (const char* file : {"-", "require_remote: true", "require_remote: false"})
     for (const char* old : {"", "true", "false"})
       for (const char* variable : {"", "1", "0"})
@@ -351,7 +351,7 @@ TEST(Environment, WarnsOfWhatIsNoSetting) {
   for (const std::string& warning : known->warnings) EXPECT_THAT(warning, Not(HasSubstr("is no setting")));
 }
 
-TEST(Environment, TellsItsMistakesByVariable) {
+TEST(Environment, ReportsItsMistakesByVariable) {
   EXPECT_THAT(refusal({"-", {{"ISOGATE_LIMITS_MAX_EXECS", "1e"}}}),
               HasSubstr("environment variable ISOGATE_LIMITS_MAX_EXECS: `limits.max_execs`: expected an "
                         "integer from 1 to 1000000, got \"1e\""));

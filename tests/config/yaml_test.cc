@@ -49,7 +49,7 @@ TEST(Yaml, RefusesWhatIsNotText) {
   EXPECT_THAT(refusal({"shell: \"/bin\\u0007/sh\""}), HasSubstr("`shell`: expected an absolute path"));
 }
 
-TEST(Yaml, TellsWhereItsSyntaxBreaks) {
+TEST(Yaml, ReportsWhereItsSyntaxBreaks) {
   EXPECT_THAT(refusal({"shell: [a\n"}), HasSubstr("c.yaml:"));
   EXPECT_THAT(refusal({"a: 1\n b: 2\n"}), HasSubstr("c.yaml:2:"));
   EXPECT_THAT(refusal({"just a text"}), HasSubstr("c.yaml: expected settings"));

@@ -137,7 +137,7 @@ TEST_F(WithCompanions, PostStartRunsInTheSandboxOnceTheCompanionIsHealthy) {
   EXPECT_TRUE(eventually(5, [&] { return gateway.log().find("has run") != std::string::npos; }));
 }
 
-TEST_F(WithCompanions, AHookThatFailsIsToldInTheLog) {
+TEST_F(WithCompanions, AFailingHookIsLogged) {
   Gateway gateway(with(db(std::string(kHealthy) + ", post_start: {command: [sh, -c, \"exit 9\"]}") +
                        ", {name: slow, image: \"isogate-test:small\", " + kServer + ", " + kHealthy +
                        ", post_start: {command: [sleep, \"60\"], timeout_sec: 1}}"));
@@ -150,7 +150,7 @@ TEST_F(WithCompanions, AHookThatFailsIsToldInTheLog) {
   EXPECT_EQ(me.out("echo fine"), "fine\n");
 }
 
-TEST_F(WithCompanions, AnUnhealthyOneIsToldAndItsHookNeverRuns) {
+TEST_F(WithCompanions, AnUnhealthyOneIsReportedAndItsHookNeverRuns) {
   Gateway gateway(
       with(db("healthcheck: {test: [\"false\"], interval_sec: 1, retries: 1}, "
               "post_start: {command: [touch, ran]}")));

@@ -79,7 +79,7 @@ TEST(DockerConfig, ListsEveryRelaxationInWords) {
   EXPECT_EQ(found.size(), 8u);
 }
 
-TEST(DockerConfig, TakesTheEnvironmentAsItIsWritten) {
+TEST(DockerConfig, TakesTheEnvironmentUnchanged) {
   const Config config = parse_config(R"({"env": {"A": "1", "B": ""}, "network": "internal",
     "companions": [{"name": "db", "image": "i", "env": {"MODE": "strict"}}]})");
   using Pairs = std::vector<std::pair<std::string, std::string>>;

@@ -62,7 +62,7 @@ TEST_F(Copies, AWritableOneIsTheSandboxsOwnAndFreshInEachContainer) {
   EXPECT_EQ(me.out("cat /opt/tools/lib/a.txt; ls /opt/tools"), "hellolib\nlink\nrun.sh\n");
 }
 
-TEST_F(Copies, AFileArrivesBesideWhatTheImageHasThere) {
+TEST_F(Copies, AFileIsAddedToWhatTheImageHasThere) {
   const std::string file = source_.file("motd", "welcome\n");
   Gateway gateway(options("copies: [{source: " + file + ", target: /etc/default/isogate-motd}, {source: " +
                           file + ", target: /opt/new/place/motd}]"));
@@ -88,7 +88,7 @@ TEST_F(Copies, ALargeTreeIsStreamed) {
             test::sha256_hex(test::noise(1 << 20, 63)) + "\n");
 }
 
-TEST_F(Copies, WhatCannotBeCopiedIsRefusedAndItsPathIsForTheLogAlone) {
+TEST_F(Copies, WhatCannotBeCopiedIsRefusedAndOnlyTheLogHasItsPath) {
   ASSERT_EQ(::symlink("/etc/passwd", (source_.path() + "/bad").c_str()), 0);
   Gateway gateway(options(copies()));
   const std::string told = refusal_of(Caller(gateway, "a"));
@@ -173,7 +173,7 @@ TEST_F(Mounts, ALinkThatCameLaterIsRefusedWhenAContainerIsMade) {
   EXPECT_THAT(gateway.log(), HasSubstr(place));
 }
 
-TEST_F(Mounts, AMissingOneIsToldBeforeTheFirstCall) {
+TEST_F(Mounts, AMissingOneIsReportedBeforeTheFirstCall) {
   const std::string missing = source_.path() + "/missing";
   test::GatewayOptions absent =
       options("mounts: [{source: " + missing + ", target: /data}]", "probe_interval_sec: 1");

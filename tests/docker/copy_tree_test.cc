@@ -58,7 +58,7 @@ struct CopyTree : testing::Test {
   void directory(const std::string& name) { std::filesystem::create_directories(top.path() + "/" + name); }
 };
 
-TEST_F(CopyTree, FilesDirectoriesAndInnerLinksAreTakenAsTheyAre) {
+TEST_F(CopyTree, FilesDirectoriesAndInnerLinksAreCopiedUnchanged) {
   directory("lib/empty");
   top.file("lib/a.txt", "hello");
   top.file("run.sh", "#!/bin/sh\n", 0750);

@@ -46,7 +46,7 @@ class Disk : public BackendWorld, public testing::WithParamInterface<const char*
   std::string why_;
 };
 
-TEST_P(Disk, BoundsProgramsAndStopsNobodyElse) {
+TEST_P(Disk, BoundsProgramsAndAffectsNobodyElse) {
   const auto own = gateway(32);
   if (!own) GTEST_SKIP() << why_;
   const Caller x(*own, "x"), y(*own, "y");

@@ -53,7 +53,7 @@ class PrivateEngineTest : public testing::Test {
 
 PrivateEngine* PrivateEngineTest::engine_process = nullptr;
 
-TEST_F(PrivateEngineTest, AStoppedOneHoldsNobody) {
+TEST_F(PrivateEngineTest, AStoppedOneBlocksNobody) {
   const std::string id = run();
   const auto events = engine_->events(Json::object(), "", usual());
   engine_process->signal(SIGSTOP);
@@ -82,7 +82,7 @@ TEST_F(PrivateEngineTest, AStoppedOneHoldsNobody) {
 }
 
 // Its queue of connections is full, so that not even connecting works.
-TEST_F(PrivateEngineTest, AStoppedOneWithAFullQueueHoldsNobody) {
+TEST_F(PrivateEngineTest, AStoppedOneWithAFullQueueBlocksNobody) {
   engine_process->signal(SIGSTOP);
   std::vector<std::unique_ptr<net::Transport>> waiting;
   const auto fill = [&] {

@@ -66,7 +66,7 @@ TEST_F(GateTest, LetsOnlyTheProcessInThatWasNamed) {
   end(pid);
 }
 
-TEST_F(GateTest, AStrangerAloneGetsNothingAndTheWaitEnds) {
+TEST_F(GateTest, AStrangerGetsNothingAndTheWaitEnds) {
   Gate gate(directory.get());
   const int stranger = dial(directory.get());
   EXPECT_FALSE(gate.accept(1, milliseconds(50), sdk::Call(kGateCall)));

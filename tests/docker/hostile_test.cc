@@ -67,7 +67,7 @@ TEST_F(Hostile, WhatARunnerMakesUpIsRefusedInLittleMemory) {
 }
 
 // Of X's container only its first process is accepted, whoever connects.
-TEST_F(Hostile, NobodyDialsInBesideTheRunner) {
+TEST_F(Hostile, OnlyTheRunnerIsAccepted) {
   test::TemporaryDirectory state("/var/tmp");
   GatewayOptions keep = options("on_shutdown: keep");
   keep.state_dir = state.path();

@@ -181,7 +181,7 @@ TEST_F(Lifecycle, APausedContainerIsReplacedOnceAnExecOfItHasTimedOut) {
   EXPECT_NE(container_of(gateway, "a"), id);
 }
 
-TEST_F(Lifecycle, WhatTakesTooMuchMemoryIsToldFromTheKernelsCounter) {
+TEST_F(Lifecycle, TooMuchMemoryIsReportedFromTheKernelsCounter) {
   Gateway gateway(options({}, "memory_mb: 64"));
   const Json result = Caller(gateway, "a").run("python3 -c 'x = bytearray(10**9)'");
   EXPECT_EQ(result.at("outcome"), "oom_killed") << result;
@@ -307,7 +307,7 @@ TEST_F(Lifecycle, AnImageThatIsNotThereIsNamedWithTheRemedy) {
   EXPECT_THAT(answer.text, HasSubstr("sandbox-image"));
 }
 
-TEST(LifecycleWithoutAddresses, TheOneForWhomNoNetworkIsLeftIsToldSo) {
+TEST(LifecycleWithoutAddresses, WithoutAFreeNetworkTheRefusalSaysSo) {
   PrivateEngine engine({"--default-address-pool", "base=10.213.0.0/28,size=29"});
   if (!engine.obstacle().empty()) GTEST_SKIP() << engine.obstacle();
   GatewayOptions options;

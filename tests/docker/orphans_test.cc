@@ -137,7 +137,7 @@ TEST_F(Orphans, IsTheOldContainerOfAnAgentThatIsStopped) {
   EXPECT_EQ(agent.content("kept"), "y\n");
 }
 
-TEST_F(Orphans, AreToldWhereTheAgentIsOnAnotherBackend) {
+TEST_F(Orphans, AreReportedWhenTheAgentIsOnAnotherBackend) {
   const std::string mine = id_of('q');
   volume(mine);
   test::Gateway gateway(options(""));
@@ -170,7 +170,7 @@ TEST_F(Orphans, IsTheVolumeThatKeepsAnAgentOutUntilItIsRemoved) {
   EXPECT_EQ(agent.out("ls"), "");
 }
 
-TEST_F(Orphans, AreNotToldWhereAnySandboxCannotBeLookedAt) {
+TEST_F(Orphans, AreNotReportedWhenAnySandboxCannotBeInspected) {
   container(id_of('a'), instance_);
   test::Gateway gateway(options(""));
   const fs::path damaged = fs::path(gateway.state_dir()) / "sandboxes" / id_of('x');

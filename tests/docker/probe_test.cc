@@ -52,7 +52,7 @@ TEST_F(Probes, ABusyEngineIsWhatItWas) {
   EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE) << "it does not answer at all";
 }
 
-TEST_F(Probes, MoreProcessorsThanThereAreIsToldBeforeTheFirstCall) {
+TEST_F(Probes, MoreProcessorsThanThereAreIsReportedBeforeTheFirstCall) {
   fake_.say("/info",
             FakeEngine::json(R"({"NCPU": 1, "MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true})"));
   EXPECT_EQ(probe().verdict, ISOGATE_PROBE_AVAILABLE) << probe().detail;

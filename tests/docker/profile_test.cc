@@ -116,7 +116,7 @@ TEST(DockerProfile, CopiesHaveVolumesWithoutANameThatAreLabelled) {
   EXPECT_EQ(mount_at(container, "/etc/app")->at("VolumeOptions").at("NoCopy"), false);
 }
 
-TEST(DockerProfile, WhatPodmanAddsBesideAReadOnlyRootCannotBeWritten) {
+TEST(DockerProfile, WhatPodmanAddsToAReadOnlyRootCannotBeWritten) {
   Parts parts = some_parts();
   Config config;
   const auto places = [&] {
@@ -160,7 +160,7 @@ TEST(DockerProfile, ACompanionIsHardenedAsASandboxIs) {
   EXPECT_FALSE(made.contains("Cmd"));
 }
 
-TEST(DockerProfile, TheDigestCoversWhatIsCopiedAndWhatIsBeside) {
+TEST(DockerProfile, TheDigestCoversCopiesAndCompanions) {
   const Parts parts = some_parts();
   const auto digest = [&](const Config& config) { return profile_digest(config, parts, {}); };
   std::vector<Config> all(8);

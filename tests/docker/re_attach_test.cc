@@ -18,9 +18,9 @@ using test::seconds_of;
 using testing::HasSubstr;
 using testing::Not;
 
-class TakeUp : public BackendWorld {
+class ReAttach : public BackendWorld {
  protected:
-  TakeUp() { image_ = "isogate-test:small"; }
+  ReAttach() { image_ = "isogate-test:small"; }
   GatewayOptions with(const std::string& more = {}, const std::string& config = {}) const {
     GatewayOptions options = BackendWorld::options("shell: /bin/sh\n" + more, config);
     options.state_dir = state_.path();
@@ -55,7 +55,7 @@ class TakeUp : public BackendWorld {
   const test::TemporaryDirectory state_{"/var/tmp"};
 };
 
-TEST_F(TakeUp, WhatNobodyCallsIsStoppedWhenItIsIdle) {
+TEST_F(ReAttach, WhatNobodyCallsIsStoppedWhenItIsIdle) {
   leave_running(3, with());
   Gateway gateway(with("sandbox_idle_timeout_sec: 4"));
   ASSERT_TRUE(eventually(10, [&] { return taken_up(gateway) == 3; })) << gateway.log();
@@ -65,14 +65,14 @@ TEST_F(TakeUp, WhatNobodyCallsIsStoppedWhenItIsIdle) {
   EXPECT_EQ(Caller(gateway, name(1)).content("kept"), "kept\n");
 }
 
-TEST_F(TakeUp, SigtermAfterAKillLeavesNothing) {
+TEST_F(ReAttach, SigtermAfterAKillLeavesNothing) {
   leave_running(5, with());
   Gateway gateway(with());
   gateway.stop();
   EXPECT_EQ(running(), 0u) << gateway.log();
 }
 
-TEST_F(TakeUp, WhatIsKeptIsStoppedByAGatewayThatDoesNotKeep) {
+TEST_F(ReAttach, WhatIsKeptIsStoppedByAGatewayThatDoesNotKeep) {
   {
     Gateway gateway(with("on_shutdown: keep"));
     Caller(gateway, name(0)).run("true");
@@ -87,7 +87,7 @@ TEST_F(TakeUp, WhatIsKeptIsStoppedByAGatewayThatDoesNotKeep) {
   EXPECT_EQ(running(), 0u);
 }
 
-TEST_F(TakeUp, TheNextCallFindsWhatItLeft) {
+TEST_F(ReAttach, TheNextCallFindsWhatItLeft) {
   leave_running(1, with());
   Gateway gateway(with());
   ASSERT_TRUE(eventually(10, [&] { return taken_up(gateway) == 1; })) << gateway.log();
@@ -99,7 +99,7 @@ TEST_F(TakeUp, TheNextCallFindsWhatItLeft) {
   EXPECT_EQ(running(), 0u);
 }
 
-TEST_F(TakeUp, ARunnerThatIsReachedByStreamIsFoundToo) {
+TEST_F(ReAttach, ARunnerThatIsReachedByStreamIsFoundToo) {
   const GatewayOptions by_stream = with({}, "transport: stream");
   leave_running(1, by_stream);
   Gateway gateway(by_stream);
@@ -107,7 +107,7 @@ TEST_F(TakeUp, ARunnerThatIsReachedByStreamIsFoundToo) {
   EXPECT_EQ(Caller(gateway, name(0)).out("cat /tmp/mark"), "mine\n");
 }
 
-TEST_F(TakeUp, ManyDelayNeitherTheStartNorACall) {
+TEST_F(ReAttach, ManyDelayNeitherTheStartNorACall) {
   const int many = test::slow_tests() ? 100 : 12;
   GatewayOptions nobody = with();
   nobody.state_dir.clear();
@@ -131,7 +131,7 @@ TEST_F(TakeUp, ManyDelayNeitherTheStartNorACall) {
   EXPECT_EQ(running(), 0u);
 }
 
-TEST_F(TakeUp, WhatHasOtherSettingsIsEnded) {
+TEST_F(ReAttach, WhatHasOtherSettingsIsEnded) {
   leave_running(2, with({}, "memory_mb: 256"));
   Gateway gateway(with({}, "memory_mb: 128"));
   EXPECT_TRUE(eventually(10, [&] { return running() == 0; })) << gateway.log();
@@ -139,7 +139,7 @@ TEST_F(TakeUp, WhatHasOtherSettingsIsEnded) {
   EXPECT_EQ(memory_of(container_of(gateway, name(0))), 128 << 20);
 }
 
-TEST_F(TakeUp, WhatDoesNotAnswerIsRecreatedByTheNextCall) {
+TEST_F(ReAttach, WhatDoesNotAnswerIsRecreatedByTheNextCall) {
   leave_running(2, with());
   const Json silent = containers("sandbox").at(0);
   const pid_t runner = engine_->inspect(silent.at("Id"), usual()).at("State").at("Pid").get<pid_t>();
@@ -150,14 +150,14 @@ TEST_F(TakeUp, WhatDoesNotAnswerIsRecreatedByTheNextCall) {
   EXPECT_EQ(running(), 2u);
 }
 
-TEST_F(TakeUp, WhatWasLeftOfADeadContainerIsRemoved) {
+TEST_F(ReAttach, WhatWasLeftOfADeadContainerIsRemoved) {
   leave_running(1, with());
   engine_->kill(containers("sandbox").at(0).at("Id"), "KILL", usual());
   Gateway gateway(with());
   EXPECT_TRUE(eventually(10, [&] { return running() == 0; })) << gateway.log();
 }
 
-TEST_F(TakeUp, AReloadWithTheSameSettingsHurtsNobody) {
+TEST_F(ReAttach, AReloadWithTheSameSettingsHurtsNobody) {
   Gateway gateway(with());
   const Caller busy(gateway, "busy"), idle(gateway, "idle");
   for (const Caller& each : {busy, idle}) each.run("echo mine > /tmp/mark");
@@ -178,7 +178,7 @@ TEST_F(TakeUp, AReloadWithTheSameSettingsHurtsNobody) {
   EXPECT_EQ(container_of(gateway, "busy"), container);
 }
 
-TEST_F(TakeUp, AReloadWithOtherSettingsWaitsForWhatRuns) {
+TEST_F(ReAttach, AReloadWithOtherSettingsWaitsForWhatRuns) {
   Gateway gateway(with({}, "memory_mb: 256"));
   const Caller busy(gateway, "busy"), idle(gateway, "idle");
   for (const Caller& each : {busy, idle}) each.run("true");
@@ -200,7 +200,7 @@ TEST_F(TakeUp, AReloadWithOtherSettingsWaitsForWhatRuns) {
   EXPECT_EQ(memory_of(container_of(gateway, "busy")), 128 << 20);
 }
 
-TEST_F(TakeUp, WhatAReloadLeavesInTheHostBeforeIsStoppedToo) {
+TEST_F(ReAttach, WhatAReloadLeavesInTheHostBeforeIsStoppedToo) {
   Gateway gateway(with("drain_timeout_sec: 1"));
   const Caller busy(gateway, "busy"), idle(gateway, "idle");
   for (const Caller& each : {busy, idle}) each.run("true");
@@ -212,7 +212,7 @@ TEST_F(TakeUp, WhatAReloadLeavesInTheHostBeforeIsStoppedToo) {
   EXPECT_EQ(running(), 0u) << gateway.log();
 }
 
-TEST_F(TakeUp, ASandboxIsDeletedWhileItsCallsRunInTheHostBefore) {
+TEST_F(ReAttach, ASandboxIsDeletedWhileItsCallsRunInTheHostBefore) {
   Gateway gateway(with());
   const Caller busy(gateway, "busy");
   ExecStream stream(busy, {{"command", "sleep 60"}});
@@ -223,7 +223,7 @@ TEST_F(TakeUp, ASandboxIsDeletedWhileItsCallsRunInTheHostBefore) {
   EXPECT_EQ(running(), 0u);
 }
 
-TEST_F(TakeUp, FirstCallsDuringReloadsAreServed) {
+TEST_F(ReAttach, FirstCallsDuringReloadsAreServed) {
   Gateway gateway(with());
   std::atomic<bool> over = false;
   std::atomic<int> served = 0;

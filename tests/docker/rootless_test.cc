@@ -54,7 +54,7 @@ TEST_F(Rootless, WhatItCannotLimitIsNotStarted) {
   EXPECT_THAT(refusal_of(options("memory_mb: 0, cpus: 0")), HasSubstr("cannot limit pids:"));
 }
 
-TEST_F(Rootless, AGatewayOfRootIsToldToBeItsUsers) {
+TEST_F(Rootless, AGatewayOfRootIsToldToRunAsItsUser) {
   EXPECT_THAT(refusal_of(options(kUnlimited, 0)), HasSubstr("start the gateway as that user"));
 }
 

@@ -63,7 +63,7 @@ TEST_F(EngineTls, BothSidesShowWhoTheyAre) {
   Engine(at("localhost", files())).ping(usual());
 }
 
-TEST_F(EngineTls, NobodyElseIsTrusted) {
+TEST_F(EngineTls, NoOtherCertificateIsTrusted) {
   TlsFiles stranger = files();
   stranger.ca = shared->other.certificate();
   EXPECT_NE(refused("127.0.0.1", stranger).find("not to be trusted"), std::string::npos);

@@ -44,7 +44,7 @@ TEST(UserNames, AnArchiveOfOneFileIsThatFile) {
   EXPECT_EQ(file_in_archive(archive_of([](TarWriter& tar) { tar.file({"passwd"}, ""); })), "");
 }
 
-TEST(UserNames, AnyOtherArchiveIsNone) {
+TEST(UserNames, OtherArchivesAreInvalid) {
   EXPECT_EQ(file_in_archive(archive_of([](TarWriter& tar) { tar.symlink({"passwd"}, "/etc/shadow"); })),
             std::nullopt);
   EXPECT_EQ(file_in_archive(archive_of([](TarWriter& tar) { tar.directory({"passwd"}); })), std::nullopt);

@@ -24,7 +24,7 @@ class WatchOn : public BackendWorld, public testing::WithParamInterface<const ch
   }
 };
 
-TEST_P(WatchOn, AContainerThatEndsIsToldWhenItDoes) {
+TEST_P(WatchOn, AContainerThatEndsIsReportedAtOnce) {
   Gateway gateway(options());
   const Caller me(gateway, "a"), other(gateway, "b");
   other.run("true");

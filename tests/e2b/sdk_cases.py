@@ -118,13 +118,13 @@ class Commands(Case):
         self.assertEqual(said, "sandbox's, command's\n")
         self.assertEqual(self.out('echo "$OF_SANDBOX, $OF_COMMAND"', envs={"OF_SANDBOX": "mine"}), "mine, \n")
 
-    def test_it_starts_at_home_or_where_it_is_told(self):
+    def test_it_starts_at_home_or_where_requested(self):
         self.assertEqual(self.out("pwd; cd; pwd; echo $HOME"), f"{self.home}\n" * 3)
         self.box.files.make_dir(self.dir)
         self.assertEqual(self.out("pwd", cwd=self.dir), f"{self.home}/{self.dir}\n")
         self.assertEqual(self.out("pwd", cwd=f"{self.home}/{self.dir}"), f"{self.home}/{self.dir}\n")
 
-    def test_output_comes_as_it_is_written(self):
+    def test_output_arrives_while_it_is_written(self):
         came = []
         note = lambda stream: lambda text: came.append((stream, text, time.monotonic()))
         result = self.run_in_box("echo one; sleep 1; echo two >&2; sleep 0.5; echo three", on_stdout=note("out"),
@@ -340,7 +340,7 @@ class Files(Case):
         self.files.remove(self.at("one"))
         self.assertFalse(self.files.exists(self.at("one")))
 
-    def test_a_list_goes_as_deep_as_it_is_asked_to(self):
+    def test_a_list_has_the_requested_depth(self):
         self.files.write_files([{"path": self.at(name), "data": "x"} for name in ("b", "a/1", "a/sub/2", "a/sub/deep/3")])
         names = lambda depth: [each.path.removeprefix(f"{self.home}/{self.dir}/")
                                for each in self.files.list(self.dir, depth=depth)]

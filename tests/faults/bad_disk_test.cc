@@ -106,7 +106,7 @@ TEST_P(BadDisk, OfTheRecordsRefusesNewSandboxesAndTearsNothing) {
       << "what ran meanwhile is missing in the journal";
 }
 
-TEST_P(BadDisk, OfTheWorkspacesCostsFilesAlone) {
+TEST_P(BadDisk, OfTheWorkspacesCostsOnlyFiles) {
   begin(std::string(kLocal) + "workdir: " + disk_.path() + "\n", "");
   ASSERT_TRUE(succeeded(me().write("file", "old")));
   ASSERT_EQ(me().out("echo before"), "before\n");

@@ -113,7 +113,7 @@ TEST_F(GatewayKilled, WhatOutlivedItIsReapedAtTheNextStart) {
   EXPECT_EQ(row.reason, "gateway_crash");
 }
 
-TEST_F(GatewayKilled, AHostAloneCostsItsCallsAndNothingElse) {
+TEST_F(GatewayKilled, AHostCostsOnlyItsCalls) {
   const auto gateway = start(kLocal);
   const Caller me(*gateway, "a");
   ASSERT_TRUE(succeeded(me.write("file", "kept")));
@@ -148,7 +148,7 @@ TEST_F(GatewayKilled, AHostAloneCostsItsCallsAndNothingElse) {
   EXPECT_GE(row.at("generation").get<int>(), 2);
 }
 
-TEST_F(GatewayKilled, TheFrontAloneComesBack) {
+TEST_F(GatewayKilled, TheFrontComesBack) {
   const auto gateway = start(kLocal);
   const Caller me(*gateway, "a");
   ASSERT_TRUE(succeeded(me.write("file", "kept")));
@@ -170,7 +170,7 @@ TEST_F(GatewayKilled, TheFrontAloneComesBack) {
   EXPECT_EQ(row.reason, "gateway_crash");
 }
 
-TEST_F(GatewayKilled, TheSupervisorAloneTakesAllWithIt) {
+TEST_F(GatewayKilled, TheSupervisorTakesAllWithIt) {
   auto gateway = start(kLocal);
   const std::string mark = new_mark();
   const auto stream = tree(Caller(*gateway, "a"), mark);

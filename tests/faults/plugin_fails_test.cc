@@ -168,7 +168,7 @@ TEST_F(PluginFails, FiveCrashesQuarantineIt) {
   witness.expect_unhurt();
 }
 
-TEST_F(PluginFails, OneThatOpensNothingIsToldAndTriedAtOnceWithAnotherConfiguration) {
+TEST_F(PluginFails, OneThatOpensNothingIsReportedAndTriedAtOnceWithAnotherConfiguration) {
   const auto gateway = start(yaml("{open: unavailable}"));
   const Caller me(*gateway, "me");
   ASSERT_TRUE(eventually(10, [&] { return backend_row(me, "faulty").at("eligible"); }));
@@ -217,7 +217,7 @@ TEST_F(PluginFails, AProbeThatNeverEndsIsEnded) {
   witness.expect_unhurt();
 }
 
-TEST_F(PluginFails, ASlowProbeHoldsUpNoOtherBackendS) {
+TEST_F(PluginFails, ASlowProbeDelaysNoOtherBackends) {
   const TemporaryDirectory place;
   const std::string slow = place.file("slow", ""), other = place.file("other", "");
   const std::string plugin = "plugin: " ISOGATE_BUILD_DIR "/test_plugins/faulty.so";

@@ -61,7 +61,7 @@ class IdleSteps : public SlowSteps {
   IdleSteps() { idle_sec_ = 1; }
 };
 
-TEST_F(IdleSteps, ABackendThatStopsSlowlyHoldsUpNoneOfAnother) {
+TEST_F(IdleSteps, ABackendThatStopsSlowlyDelaysNoneOfAnother) {
   one_.file("fail", "slow-stop");
   for (const char* backend : {"one", "two"})
     for (int i = 0; i < 6; ++i) ASSERT_EQ(run(std::string(backend) + std::to_string(i), backend).status, 200);

@@ -100,7 +100,7 @@ TEST_F(Links, WritesGoThroughThemAndLeaveThem) {
   EXPECT_TRUE(staged().empty());
 }
 
-TEST_F(Links, AbsoluteOnesStayInsideBelowTheSandboxsOwnPathAlone) {
+TEST_F(Links, AbsoluteOnesStayInsideOnlyBelowTheSandboxsOwnPath) {
   directory("real");
   directory("real/sub");
   plant("real/f", "inside");

@@ -83,7 +83,7 @@ TEST_F(Reads, WhatTheKernelMakesUpComesToItsEnd) {
   }
 }
 
-TEST_F(Reads, TheSizeOfWhatTheKernelMakesUpIsKnownAtItsEndAlone) {
+TEST_F(Reads, TheSizeOfAFileOfTheKernelIsKnownOnlyAtItsEnd) {
   open(true);
   auto pipe = make_pipe();
   auto request = request_for("/proc/version");
@@ -98,7 +98,7 @@ TEST_F(Reads, TheSizeOfWhatTheKernelMakesUpIsKnownAtItsEndAlone) {
 }
 
 // /proc/self is this process here, and the kernel checks who reads as well as who opened.
-TEST_F(Reads, WhatTheKernelSaysOfAProcessIsRefused) {
+TEST_F(Reads, KernelFilesAboutAProcessAreRefused) {
   open(true);
   for (const char* path :
        {"/proc/self/maps", "/proc/self/status", "/proc/1/stat", "/proc/thread-self/maps", "/proc/mounts"})

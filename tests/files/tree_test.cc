@@ -50,7 +50,7 @@ class Trees : public Box {
   }
 };
 
-TEST_F(Trees, ListingTellsTypesSizesAndModes) {
+TEST_F(Trees, ListingReportsTypesSizesAndModes) {
   plant("f", "hello", 0640);
   directory("d", 0750);
   link("f", "l");
@@ -170,7 +170,7 @@ TEST_F(Trees, MoveReplacesAFileUnlessExclusive) {
   EXPECT_STATUS(move(".", "z"), ISOGATE_INVALID_ARGUMENT);
 }
 
-TEST_F(Trees, RemoveTakesFilesAndEmptyDirectoriesAndTreesWhenTold) {
+TEST_F(Trees, RemoveTakesFilesEmptyDirectoriesAndTreesOnRequest) {
   ASSERT_OK(write("d/f", "x", ISOGATE_FILE_PARENTS));
   EXPECT_STATUS(remove("d"), ISOGATE_ALREADY_EXISTS);
   EXPECT_EQ(*read("d/f"), "x");
@@ -221,7 +221,7 @@ TEST_F(Trees, DirectoriesClosedToTheirOwnerAreRemoved) {
   EXPECT_FALSE(exists(inside("t")));
 }
 
-TEST_F(Trees, WhatItsUserMayNotRemoveStaysAndIsToldTheRestGoes) {
+TEST_F(Trees, WhatItsUserMayNotRemoveStaysAndIsReportedTheRestGoes) {
   if (!is_root()) GTEST_SKIP() << "needs a file of another user";
   directory("t");
   plant("t/mine", "x");

@@ -200,7 +200,7 @@ TEST_F(Watches, ManyNewDirectoriesAreAllFound) {
       << made.size() << " are missing, such as " << *made.begin();
 }
 
-TEST_F(Watches, StagedFilesAreNobodysBusiness) {
+TEST_F(Watches, StagedFilesAreNotReported) {
   open();
   Watching watch(files(), "");
   ASSERT_TRUE(watch.ready());
@@ -294,7 +294,7 @@ TEST_F(Watches, NothingLeadsOutOfTheTree) {
   for (const Seen& one : watch.seen()) EXPECT_EQ(one.path.find("other"), std::string::npos);
 }
 
-TEST_F(Watches, ASlowReaderLosesChangesAndIsTold) {
+TEST_F(Watches, ASlowReaderLosesChangesAndLearnsOfIt) {
   open();
   const std::string name(200, 'n');
   Watching watch(files(), "", 0);

@@ -39,7 +39,7 @@ TEST_F(AccessLog, SaysWhatWasAskedAnsweredAndHowLongItTook) {
   EXPECT_EQ(line.dump().find(gateway().key()), std::string::npos);
 }
 
-TEST_F(AccessLog, NamesNoOperationWhereThereIsNone) {
+TEST_F(AccessLog, NamesNoOperationWithoutOne) {
   const Json line = line_of(me().call("GET", "/nothing").header("X-Request-Id"));
   ASSERT_FALSE(line.is_null());
   EXPECT_EQ(line.at("operation"), "none");

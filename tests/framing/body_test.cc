@@ -128,7 +128,7 @@ TEST_F(Bodies, AHeaderThatTricklesIs408) {
   EXPECT_LT(took, 4.5);
 }
 
-TEST_F(Bodies, ABodyNobodyReadsIsNoRequest) {
+TEST_F(Bodies, AnUnreadBodyIsNoRequest) {
   const std::string inner = marker_request(gateway(), agent());
   const std::string length = "Content-Length: " + std::to_string(inner.size()) + "\r\n";
   const std::string keyed = filled("Host: gw\r\nAuthorization: Bearer KEY\r\n", gateway(), agent());

@@ -110,7 +110,7 @@ TEST_F(Limits, AQuarterOfTheConnectionsIsLeftToOtherAddresses) {
   EXPECT_EQ(asked_from("127.0.0.2", *gateway), "HTTP/1.1 200");
 }
 
-TEST_F(Limits, AConnectionThatNeverAsksIsClosedAtTheHeaderDeadline) {
+TEST_F(Limits, AConnectionWithoutARequestIsClosedAtTheHeaderDeadline) {
   const auto gateway = with("header_timeout_sec: 1, idle_timeout_sec: 60");
   HttpConnection fresh(gateway->url(), 5), used(gateway->url(), 5);
   EXPECT_EQ(used.request("GET", "/livez").status, 200);

@@ -156,7 +156,7 @@ TEST_F(Memory, ManySmallArgumentsCount) {
 }
 
 // A response that nobody reads counts against its tenant for as long as it is kept.
-TEST_F(Memory, AnAnswerNobodyTakesIsHeldUntilItIsDropped) {
+TEST_F(Memory, AnUnreadAnswerIsHeldUntilItIsDropped) {
   const auto gateway = tight();
   const Caller me = caller(*gateway, "a");
   ASSERT_TRUE(succeeded(me.write("big", std::string(900000, 'x'))));
@@ -183,7 +183,7 @@ TEST_F(Memory, AnAnswerNobodyTakesIsHeldUntilItIsDropped) {
 }
 
 // A stream that nobody reads counts against its tenant with the most that it can keep, and keeps no more.
-TEST_F(Memory, AStreamNobodyReadsCostsWhatWasClaimedForIt) {
+TEST_F(Memory, AnUnreadStreamCostsWhatWasClaimedForIt) {
   const auto gateway = tight();
   const Caller me = caller(*gateway, "a");
   me.run("true", {{"max_output_bytes", 1000}});

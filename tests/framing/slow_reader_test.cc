@@ -39,7 +39,7 @@ class SlowReader : public testing::Test {
   std::unique_ptr<Gateway> gateway_;
 };
 
-TEST_F(SlowReader, AnAnswerNobodyTakesIsDroppedAtTheWriteDeadline) {
+TEST_F(SlowReader, AnUnreadAnswerIsDroppedAtTheWriteDeadline) {
   const auto stalled = ask("/exec", {{"agent_id", "a"},
                                      {"command", "head -c 8000000 /dev/zero | tr '\\0' x"},
                                      {"max_output_bytes", 8000000}});
@@ -48,7 +48,7 @@ TEST_F(SlowReader, AnAnswerNobodyTakesIsDroppedAtTheWriteDeadline) {
   EXPECT_EQ(me().out("echo on"), "on\n");
 }
 
-TEST_F(SlowReader, ADownloadNobodyTakesIsDroppedAtTheWriteDeadline) {
+TEST_F(SlowReader, AnUnreadDownloadIsDroppedAtTheWriteDeadline) {
   ASSERT_EQ(me().run("head -c 50000000 /dev/zero > big").at("exit_code"), 0);
   HttpConnection connection(gateway_->url(), 30);
   connection.send_request_head("GET", "/workspace/files/a/big", me().headers());
@@ -56,7 +56,7 @@ TEST_F(SlowReader, ADownloadNobodyTakesIsDroppedAtTheWriteDeadline) {
       << gateway_->log();
 }
 
-TEST_F(SlowReader, AStreamNobodyReadsIsDroppedAndItsProgramKilled) {
+TEST_F(SlowReader, AnUnreadStreamIsDroppedAndItsProgramKilled) {
   const std::string mark = new_mark();
   const auto stalled = ask("/exec-stream", {{"agent_id", "a"}, {"command", "yes & sleep " + mark}});
   ASSERT_TRUE(there_within(5, mark));
@@ -81,7 +81,7 @@ TEST_F(SlowReader, TheTimeoutHoldsWhateverTheClientDoes) {
   EXPECT_TRUE(gone_within(1.6, mark)) << "it outlived its timeout";
 }
 
-TEST_F(SlowReader, AnEndedProgramTakesNobodysPlace) {
+TEST_F(SlowReader, AnEndedProgramTakesNoPlace) {
   gateway_ = nullptr;
   gateway_ = std::make_unique<Gateway>(
       "allow_unisolated: true\nbackends: [{name: local}]\nlimits: {max_execs: 1, exec_queue: 1}\n");

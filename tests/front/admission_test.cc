@@ -285,7 +285,7 @@ TEST(Admission, AShareThatGrowsAdmitsThoseWhoWait) {
   EXPECT_EQ(hall.order.size(), 2u);
 }
 
-TEST(Admission, ABackendThatTakesFewHoldsUpNoOther) {
+TEST(Admission, ABackendThatTakesFewDelaysNoOther) {
   Hall hall({4, 4, 10});
   hall.admission.set_backend_limit("on-1", 1);
   hall.run("a1");

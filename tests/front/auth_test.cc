@@ -42,7 +42,7 @@ TEST(Keys, StandForTheirTenant) {
   }
 }
 
-TEST(Keys, ThatAreWrongStandForNobody) {
+TEST(Keys, ThatAreWrongMatchNobody) {
   Authenticator auth = made(two_keys());
   for (const std::string& wrong :
        {std::string(), std::string("key-of-c"), std::string("key-of-ci "), std::string("KEY-OF-CI"),

@@ -73,7 +73,7 @@ TEST(ByteBudget, LowerLimitsTakeNothingAwayAndAdmitNothingMore) {
   EXPECT_EQ(budget.held(), 45u);
 }
 
-TEST(ByteBudget, WhatIsKeptInCaseSomebodyAsksGoesBeforeARequestIsRefused) {
+TEST(ByteBudget, KeptDataIsDroppedBeforeARequestIsRefused) {
   ByteBudget budget;
   budget.set_limits(100, 60);
   std::vector<ByteShare> kept;

@@ -56,7 +56,7 @@ TEST_F(ElsewhereTest, TenantsTakeTurns) {
   EXPECT_EQ(order_, "12534");
 }
 
-TEST_F(ElsewhereTest, WhatNobodyWaitsForIsNotBegun) {
+TEST_F(ElsewhereTest, WorkThatNobodyWaitsForIsNotBegun) {
   std::promise<void> go;
   begin("a", "1", [held = go.get_future().share()] { held.wait(); });
   const auto gone = begin("a", "2");

@@ -194,7 +194,7 @@ TEST(Evidence, OwnNamespacesAreKnown) {
   for (uint64_t inode : {own->mnt, own->pid, own->net, own->ipc, own->uts}) EXPECT_NE(inode, 0u);
 }
 
-TEST(Ports, AreDialledInANetworkThatIsMeasuredToBeAnotherAlone) {
+TEST(Ports, AreOpenedOnlyInANetworkMeasuredAsAnother) {
   using Change = std::function<void(isogate_evidence&, uint32_t& locality, Namespaces& host)>;
   const std::vector<std::pair<const char*, Change>> rows = {
       {"", [](auto&, auto&, auto&) {}},

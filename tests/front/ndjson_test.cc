@@ -182,7 +182,7 @@ TEST(EventFramer, HoldsBackAtMostOneLine) {
 
 // However the output is split, each event has the offset of its first byte, and no byte is missing between
 // them.
-TEST(EventFramer, TellsTheOffsetOfEachEvent) {
+TEST(EventFramer, ReportsTheOffsetOfEachEvent) {
   const std::string bytes =
       "a\xc3\xa9"
       "b\xf0\x9f\x98\x80\xff\n" +

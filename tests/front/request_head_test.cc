@@ -17,13 +17,13 @@ TEST(RequestHead, SaysHowLongTheBodyIs) {
   EXPECT_TRUE(judge("Host: a\r\ntransfer-ENCODING:\tchunked \r\n").body.chunked);
 }
 
-TEST(RequestHead, NeedsAHostInHttp11Alone) {
+TEST(RequestHead, NeedsAHostOnlyInHttp11) {
   EXPECT_NE(judge("X: y\r\n").problem, "");
   EXPECT_EQ(judge("X: y\r\n", "GET / HTTP/1.0").problem, "");
   EXPECT_EQ(judge("Host:\r\n").problem, "");
 }
 
-TEST(RequestHead, TellsTheFirstProblem) {
+TEST(RequestHead, ReportsTheFirstProblem) {
   EXPECT_NE(judge("Host: a\r\nHost: b\r\n").problem.find("`host` occurs twice"), std::string::npos);
   EXPECT_NE(judge("Host: a\r\n b\r\n").problem.find("folded"), std::string::npos);
   EXPECT_NE(judge("Host : a\r\n").problem.find("name"), std::string::npos);

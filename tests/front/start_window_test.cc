@@ -83,7 +83,7 @@ TEST_F(StartWindowTest, SlowStartsHoldTheirSlotsLonger) {
   EXPECT_GE(std::chrono::steady_clock::now() - begun, 200ms);
 }
 
-TEST_F(StartWindowTest, WhoLeavesTheQueueTakesNobodysTurn) {
+TEST_F(StartWindowTest, LeavingTheQueueTakesNoTurn) {
   fill(1);
   const uint64_t first = std::get<StartWindow::Queued>(enter("a")).waiter;
   queue("b", 1);

@@ -764,7 +764,7 @@ struct Health {
   }
 };
 
-TEST_F(FullDisk, IsToldAndNothingIsLostOnceThereIsRoomAgain) {
+TEST_F(FullDisk, IsReportedAndNothingIsLostOnceThereIsRoomAgain) {
   Health health;
   State::Options options;
   options.on_health = health.listener();

@@ -154,7 +154,7 @@ std::string json(std::string_view text) {
   return out;
 }
 
-TEST(JsonString, EscapesWhatJsonAsksForAndNothingElse) {
+TEST(JsonString, EscapesWhatJsonRequiresAndNothingElse) {
   EXPECT_EQ(json(""), "\"\"");
   EXPECT_EQ(json("plain"), "\"plain\"");
   EXPECT_EQ(json("a\"b\\c/d"), "\"a\\\"b\\\\c/d\"");

@@ -177,7 +177,7 @@ TEST_F(Calls, RefuseNamesThatAreNotInsideTheDirectory) {
   EXPECT_EQ(stream, "");
 }
 
-TEST_F(Calls, OfAListingThatNobodyReadsAreCancelledOrEndWithTheReader) {
+TEST_F(Calls, OfAnUnreadListingAreCancelledOrEndWithTheReader) {
   auto event = make_event();
   auto list = [&](Fd out) {
     ipc::FileCall call;
@@ -247,7 +247,7 @@ TEST_F(Calls, BringEvidence) {
   EXPECT_EQ(Limits::of(std::get<isogate_evidence>(reply.value)).get(ISOGATE_LIMIT_PIDS), 7u);
 }
 
-TEST_F(Calls, RefuseEvidenceWhoseLimitsAreNotLaidOutSo) {
+TEST_F(Calls, RefuseEvidenceWithMalformedLimits) {
   for (const uint32_t port : {1u, 2u}) {
     ipc::EvidenceCall evidence;
     evidence.sandbox_id = kBox;

@@ -69,7 +69,7 @@ TEST_F(Start, KeepsRootWithJustTheCapabilitiesOfTheDescriptor) {
   EXPECT_EQ(hex_line(status, "CapBnd") & ~uint64_t{0x21}, 0u);
 }
 
-TEST_F(Start, RefusesUsersThatNobodyIs) {
+TEST_F(Start, RefusesUnknownUsersAndRoot) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root becomes others";
   BackendConfig backend = fixture_backend("as_root");
   backend.users = {"daemon", "1234"};

@@ -198,7 +198,7 @@ TEST_F(Channel, ServesManyThreadsOnOneSocket) {
 
 // A peer that runs out of descriptors keeps the channel: this record came without some of them, the next one
 // is complete.
-TEST_F(Channel, DescriptorsThatFindNoRoomAreToldAsLost) {
+TEST_F(Channel, DescriptorsThatFindNoRoomAreReportedAsLost) {
   const Fd event_fd = event();
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);

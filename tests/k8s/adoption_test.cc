@@ -240,7 +240,7 @@ TEST_F(K8sAdoption, WhatIsNotAsItWasMeasuredIsReplacedAtARelink) {
   }
 }
 
-TEST_F(K8sAdoption, AStreamThatBreaksIsDialledAnewToThePodThatWasMeasured) {
+TEST_F(K8sAdoption, AStreamThatBreaksIsReopenedToThePodThatWasMeasured) {
   FakeGateway gateway(api_, "/state");
   auto box = gateway.ready();
   const std::string first = uid();
@@ -352,7 +352,7 @@ TEST_F(K8sAdoption, AnEmptyDirIsLostWithItsPodUntilItIsPurged) {
   EXPECT_TRUE(api_.all("leases").empty());
 }
 
-TEST_F(K8sAdoption, APurgeLeavesNothingWhereNobodyCollectsGarbage) {
+TEST_F(K8sAdoption, APurgeLeavesNothingWithoutGarbageCollection) {
   api_.collect_garbage(false);
   FakeGateway gateway(api_, "/state");
   auto box = gateway.ready();
@@ -443,7 +443,7 @@ TEST_F(K8sAdoption, AnOpeningEndsInItsTimeAndSaysWhatItWaitedFor) {
   EXPECT_THAT(message, HasSubstr("open_timeout_sec, 1 s: it waited for the end of its pod before"));
 }
 
-TEST(K8sRenewals, ComeFromOnesOwnClockAlone) {
+TEST(K8sRenewals, AreTimedByTheLocalClockOnly) {
   Renewals renewals;
   const auto begin = Renewals::Clock::now();
   EXPECT_FALSE(renewals.lapsed("x", "1", seconds(60), begin));

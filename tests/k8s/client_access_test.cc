@@ -76,7 +76,7 @@ TEST_F(Kubeconfig, TellsWhereTheClusterIs) {
         << server;
 }
 
-TEST_F(Kubeconfig, ReadsDataAndFilesBesideIt) {
+TEST_F(Kubeconfig, ReadsDataAndFilesNextToIt) {
   directory_.file("ca.pem", kPem);
   ClusterAccess access = load(config_of("server: 'https://a', certificate-authority: ca.pem", ""));
   EXPECT_EQ(access.authority.file, directory_.path() + "/ca.pem");

@@ -97,7 +97,7 @@ TEST(K8sApi, AStatusIsOneError) {
   }
 }
 
-TEST(K8sApi, AStatusLineThatIsNoneEndsItsConnection) {
+TEST(K8sApi, AMalformedStatusLineEndsItsConnection) {
   FakeCluster cluster(in_turn({"HTTP/1.1 7 OK\r\nContent-Length: 0\r\n\r\n", kFine}));
   Api api(cluster.access());
   EXPECT_EQ(failure_of([&] { api.get(kPod, usual()); }).status, ISOGATE_UNAVAILABLE);
@@ -182,7 +182,7 @@ TEST(K8sApi, AServerThatIsAlwaysBusyIsAskedAFewTimes) {
   EXPECT_EQ(asked(503, "ServiceUnavailable", create), 1u);
 }
 
-TEST(K8sApi, WhatAServerSaysOfAFailureIsCut) {
+TEST(K8sApi, TheServersTextOfAFailureIsCut) {
   for (const std::string& body :
        {std::string(60'000, 'x'), R"({"kind":"Status","reason":")" + std::string(30'000, 'r') +
                                       R"(","message":")" + std::string(30'000, 'm') + R"("})"}) {
@@ -205,7 +205,7 @@ TEST(K8sApi, A503IsTriedAgainOnlyWhereItMayBeDoneTwice) {
   EXPECT_EQ(writes.heard().size(), 1u);
 }
 
-TEST(K8sApi, ADeadKeptConnectionIsNoticedForReadsAlone) {
+TEST(K8sApi, ADeadKeptConnectionIsNoticedOnlyForReads) {
   // Reads the second request of each connection, and closes it.
   const auto handler = [](Peer& peer, const Heard&) {
     static thread_local int count = 0;
@@ -226,7 +226,7 @@ TEST(K8sApi, ADeadKeptConnectionIsNoticedForReadsAlone) {
   EXPECT_EQ(cluster.heard().size(), 4u);
 }
 
-TEST(K8sApi, ASilentServerHangsNobody) {
+TEST(K8sApi, ASilentServerBlocksNobody) {
   FakeCluster cluster([](Peer& peer, const Heard&) { return !peer.read(1).empty(); });
   Api api(cluster.access());
   const auto begin = Clock::now();
@@ -243,7 +243,7 @@ TEST(K8sApi, ASilentServerHangsNobody) {
   EXPECT_LT(Clock::now() - begin, seconds(5));
 }
 
-TEST(K8sApi, AnswersThatAreCutOrNonsenseAreNone) {
+TEST(K8sApi, TruncatedOrInvalidAnswersAreRefused) {
   const struct {
     std::string answer;
     const char* said;
@@ -372,7 +372,7 @@ TEST_F(K8sTls, TheClientShowsItsCertificate) {
   EXPECT_NE(message(access).find("does not belong"), std::string::npos);
 }
 
-TEST_F(K8sTls, ASlowHandshakeHangsNobody) {
+TEST_F(K8sTls, ASlowHandshakeBlocksNobody) {
   FakeCluster cluster(in_turn({kFine}), authority);
   cluster.stop_shaking_hands();
   Api api(cluster.access());

@@ -175,7 +175,7 @@ TEST_F(RealCluster, MuchOutputComesWhole) {
   EXPECT_TRUE(end_of(*channel).has_status);
 }
 
-TEST_F(RealCluster, ADeletedPodIsToldByWatchAndExec) {
+TEST_F(RealCluster, ADeletedPodIsReportedByWatchAndExec) {
   std::mutex mutex;
   std::condition_variable changed;
   bool deleted = false, synced = false;
@@ -203,7 +203,7 @@ TEST_F(RealCluster, ADeletedPodIsToldByWatchAndExec) {
 }
 
 // It affects everything that uses the cluster: only with slow tests.
-TEST_F(RealCluster, TheApiServersDeathIsToldAndOutlived) {
+TEST_F(RealCluster, TheApiServersDeathIsReportedAndOutlived) {
   const char* slow = std::getenv("ISOGATE_SLOW_TESTS");
   if (slow == nullptr || *slow == '\0') GTEST_SKIP() << "kills the API server: ISOGATE_SLOW_TESTS is not set";
   const std::string kubeconfig = std::getenv("ISOGATE_TEST_KUBERNETES");

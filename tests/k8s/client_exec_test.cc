@@ -130,7 +130,7 @@ bool write_all(ExecChannel& channel, std::string_view bytes) {
   return true;
 }
 
-TEST(K8sExec, AsksForWhatItWantsAndDropsStderr) {
+TEST(K8sExec, SendsItsRequestAndDropsStderr) {
   FakeCluster cluster(v4([](Peer& peer) {
     peer.write(frame(on(1, "")) + frame(on(1, "ou")) + frame(on(2, "err\n")) + frame(on(1, "t")) + kFailure +
                kClose);
@@ -276,7 +276,7 @@ TEST(K8sExec, GarbageClosesTheConnection) {
   }
 }
 
-TEST(K8sExec, AHandshakeThatIsNoneIsRefused) {
+TEST(K8sExec, AnInvalidHandshakeIsRefused) {
   const std::vector<std::function<std::string(const Heard&)>> answers = {
       [](const Heard& heard) { return accept_with(heard, "v3.channel.k8s.io"); },
       [](const Heard& heard) { return accept_with(heard, ""); },
@@ -319,7 +319,7 @@ TEST(K8sExec, IsNeverAskedForTwice) {
   EXPECT_EQ(dies.heard().size(), 1u);
 }
 
-TEST(K8sExec, AHalfOpenConnectionIsNoticedWhileNobodyReads) {
+TEST(K8sExec, AHalfOpenConnectionIsNoticedWithoutAReader) {
   FakeCluster cluster(v4([](Peer&) { std::this_thread::sleep_for(seconds(2)); }));
   ExecRequest one = request();
   one.ping_every = milliseconds(100);
@@ -383,7 +383,7 @@ TEST(K8sExec, AServerThatTakesNothingStopsTheWriter) {
   EXPECT_LT(written, size_t{32} << 20);
 }
 
-TEST(K8sExec, ItsOwnShutdownWakesWhoeverWaits) {
+TEST(K8sExec, ItsOwnShutdownWakesEveryWaiter) {
   FakeCluster cluster(v5([](Peer& peer) { peer.read(1 << 20); }));
   Open open(cluster);
   std::thread closer([&] {

@@ -103,7 +103,7 @@ struct Script {
   }
 };
 
-TEST(K8sWatch, TellsWhatThereIsAndWhatChanges) {
+TEST(K8sWatch, ReportsWhatThereIsAndWhatChanges) {
   Script script{{list(5, {pod("a", 1), pod("b", 2)})},
                 {kStream + event("MODIFIED", pod("a", 6)) + event("BOOKMARK", pod("", 9)) +
                  event("DELETED", pod("b", 10)) + event("ADDED", pod("c", 11)) + kEnd}};

@@ -141,7 +141,7 @@ TEST_F(K8sFaults, ASilentApiServerIsALossInFortySeconds) {
   EXPECT_TRUE(eventually(60, [&] { return me.exec("true").status == 200; }));
 }
 
-TEST_F(K8sFaults, ASilentApiServerHoldsNobodyForEver) {
+TEST_F(K8sFaults, ASilentApiServerBlocksNobodyForEver) {
   if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gateway(options());
   const Caller me(gateway, "a");

@@ -51,7 +51,7 @@ TEST_F(K8sLifecycle, AKilledGatewayReattachesItsPod) {
   EXPECT_EQ(uid_of(pod()), uid);
 }
 
-TEST_F(K8sLifecycle, WhatAKilledGatewayRanDoesNotRunOnBesideTheNext) {
+TEST_F(K8sLifecycle, ProgramsOfAKilledGatewayDoNotRunNextToThoseOfTheNext) {
   auto first = std::make_unique<Gateway>(options());
   const Caller me(*first, "a");
   ExecStream stream(me, {{"command", "echo up; while :; do date +%s%N > beat; sleep 0.1; done"}});
@@ -92,7 +92,7 @@ TEST_F(K8sLifecycle, APurgeLeavesNothing) {
   EXPECT_EQ(me.out("ls -A"), "");
 }
 
-TEST_F(K8sLifecycle, WhatOnlyCarriesTheLabelsIsLeftAlone) {
+TEST_F(K8sLifecycle, WhatOnlyCarriesTheLabelsIsKept) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   me.run("true");
@@ -171,7 +171,7 @@ TEST_F(K8sLifecycle, AnEmptyDirIsLostWithItsPod) {
   EXPECT_EQ(me.out("ls -A; echo fresh"), "fresh\n");
 }
 
-TEST_F(K8sLifecycle, ATenantThatKillsAllItMayCostsWhatItKilledAlone) {
+TEST_F(K8sLifecycle, ATenantThatKillsAllItMayCostsOnlyWhatItKilled) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   me.run("echo here > /tmp/mark");

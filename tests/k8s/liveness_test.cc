@@ -229,7 +229,7 @@ TEST_F(K8sLiveness, AFrozenContainerIsReplacedOnItsWorkspace) {
   EXPECT_THAT(gateway.log(), HasSubstr("is stuck, and removed"));
 }
 
-TEST_F(K8sLiveness, AFrozenPodIsToldAsStuckAndMadeAnewOnceItCanBeEnded) {
+TEST_F(K8sLiveness, AFrozenPodIsReportedAsStuckAndRecreatedOnceItCanBeEnded) {
   Gateway gateway(options(kQuick));
   const Caller me(gateway, "a");
   me.run("echo mine > kept");

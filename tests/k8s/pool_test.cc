@@ -64,7 +64,7 @@ TEST_F(K8sPool, ANewAgentTakesWhatIsReadyAndAnotherIsMade) {
   EXPECT_EQ(a.get("/sandboxes").body.at("sandboxes").size(), 2u) << "ready pods are no sandboxes";
 }
 
-TEST_F(K8sPool, WhatWasTakenIsMadeAnewOnItsOwnWorkspaceAndAPurgeLeavesNothing) {
+TEST_F(K8sPool, ATakenPodIsRecreatedOnItsOwnWorkspaceAndAPurgeLeavesNothing) {
   if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   GatewayOptions settings = warm(1);
   test::TemporaryDirectory state("/var/tmp");

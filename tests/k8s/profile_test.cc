@@ -114,7 +114,7 @@ TEST(K8sProfile, EverythingBelongsToTheLease) {
   EXPECT_FALSE(carries(Json{{"metadata", {{"labels", nullptr}}}}, parts.owner));
 }
 
-TEST(K8sProfile, WhatIsNotUnderstoodIsNobodys) {
+TEST(K8sProfile, MalformedMetadataHasNoOwner) {
   const Owner owner = some_parts().owner;
   const Json labels = labels_of(owner);
   const Json good = {{"metadata", {{"labels", labels}, {"ownerReferences", {{{"uid", "u"}}}}}}};
@@ -228,7 +228,7 @@ TEST(K8sEgress, ANodesOwnObjectNamesItsKubeletsPort) {
               0);
 }
 
-TEST(K8sEgress, WhatAnswersIsToldOnce) {
+TEST(K8sEgress, WhatAnswersIsReportedOnce) {
   EXPECT_EQ(what_answers("169.254.169.254:80 silent\n10.0.0.1:10250 refused\n10.0.0.1:10250 refused\n"
                          "10.0.0.1:443 connected\n"),
             "10.0.0.1:10250 (refused), 10.0.0.1:443 (connected)");

@@ -60,7 +60,7 @@ TEST(K8sProvision, ABarePodMakesItself) {
   EXPECT_EQ(maker_of(config, some_pod(config)), some_pod(config));
 }
 
-TEST(K8sProvision, WhatWillBeMadeIsInTheRecordAlone) {
+TEST(K8sProvision, WhatWillBeCreatedIsOnlyInTheRecord) {
   Record record;
   record.pod = "old";
   record.object_uid = "old";
@@ -202,7 +202,7 @@ TEST_F(K8sJob, WhatWasBeingMadeIsFoundByItsName) {
 }
 
 // An object is removed as what it was created, whatever is configured now.
-TEST_F(K8sJob, AnotherProvisionMakesThePodAnew) {
+TEST_F(K8sJob, AnotherProvisionRecreatesThePod) {
   auto first = std::make_unique<Gateway>(with("job", "on_shutdown: keep"));
   ASSERT_EQ(Caller(*first, "a").run("echo mine > kept").at("exit_code"), 0);
   first->stop();
@@ -215,7 +215,7 @@ TEST_F(K8sJob, AnotherProvisionMakesThePodAnew) {
   EXPECT_TRUE(belongs_to(pod(), uid_of(all("leases").at(0))));
 }
 
-TEST_F(K8sJob, AnImageThatIsNotThereIsToldAtOnceAndLeavesNothing) {
+TEST_F(K8sJob, AMissingImageIsReportedAtOnceAndLeavesNothing) {
   auto absent = with("job");
   const std::string image = "isogate-test:base";
   absent.yaml.replace(absent.yaml.find(image), image.size(), "isogate-test:absent");

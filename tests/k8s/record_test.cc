@@ -142,7 +142,7 @@ Json pod_with(const Json& status) {
   return {{"metadata", {{"name", "p"}, {"uid", "u"}}}, {"status", status}};
 }
 
-TEST(K8sPodState, TellsWhatWillNotComeRight) {
+TEST(K8sPodState, ReportsWhatWillNotRecover) {
   const Json pulling = {
       {"name", "sandbox"},
       {"state", {{"waiting", {{"reason", "ErrImageNeverPull"}, {"message", "not there"}}}}}};
@@ -159,7 +159,7 @@ TEST(K8sPodState, TellsWhatWillNotComeRight) {
   EXPECT_EQ(state.waits, "PodInitializing");
 }
 
-TEST(K8sPodState, TellsWhatAVolumeLacks) {
+TEST(K8sPodState, ReportsWhatAVolumeLacks) {
   Json claim = {{"metadata", {{"name", "c"}}}, {"spec", Json::object()}, {"status", {{"phase", "Pending"}}}};
   EXPECT_NE(what_lacks(claim).find("has no storage class"), std::string::npos);
   claim["spec"]["storageClassName"] = "fast";
@@ -174,7 +174,7 @@ TEST(K8sPodState, TellsWhatAVolumeLacks) {
   EXPECT_EQ(what_lacks(claim), "");
 }
 
-TEST(K8sPodState, TellsHowItEnded) {
+TEST(K8sPodState, ReportsHowItEnded) {
   const Json running = {{"name", "sandbox"}, {"state", {{"running", {{"startedAt", "x"}}}}}};
   const Json ready = {{"type", "Ready"}, {"status", "True"}};
   PodState state = state_of(pod_with({{"phase", "Running"}, {"containerStatuses", {running}}}));

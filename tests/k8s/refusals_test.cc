@@ -106,7 +106,7 @@ TEST_F(K8sRefuses, APodThatNoNodeCanHold) {
               HasSubstr("Unschedulable"));
 }
 
-TEST_F(K8sRefuses, ASecretThatIsNotThereTellsWhatIsKnownAndWhereMoreIs) {
+TEST_F(K8sRefuses, AMissingSecretReportsWhatIsKnownAndWhereMoreIs) {
   const std::string secret = "secrets: [{secret: nosuch, target: /sec}], ready_timeout_sec: 8";
   const std::string text = refusal_of(options(secret));
   EXPECT_THAT(text, HasSubstr("it does not run after 8 s (PodInitializing)"));

@@ -205,7 +205,7 @@ TEST_F(K8sSandboxPool, AKilledGatewayReattachesItsPod) {
   expect_nothing_left();
 }
 
-TEST_F(K8sSandboxPool, ItsPodThatIsDeletedIsToldAtOnceAndLostWithItsFiles) {
+TEST_F(K8sSandboxPool, ItsDeletedPodIsReportedAtOnceAndLostWithItsFiles) {
   make_pool(1);
   Gateway gateway(claiming());
   const Caller me(gateway, "a");

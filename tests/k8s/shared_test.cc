@@ -35,7 +35,7 @@ class K8sShared : public OnCluster {
   }
 };
 
-TEST_F(K8sShared, WhatAKilledGatewayHadOpenIsTakenUpWithoutACallAndStoppedWhenItIsIdle) {
+TEST_F(K8sShared, WhatAKilledGatewayHadOpenIsReattachedWithoutACallAndStoppedWhenItIsIdle) {
   Gateway killed(options());
   ASSERT_EQ(Caller(killed, "a").run("echo mine > kept").at("exit_code"), 0);
   const std::string uid = uid_of(pod());

@@ -36,7 +36,7 @@ TEST(K8sVirtualMachine, IsAnotherBootOfAKernelUnderAHypervisor) {
               HasSubstr("no hypervisor"));
 }
 
-TEST(K8sVirtualMachine, WhatIsNotKnownIsNone) {
+TEST(K8sVirtualMachine, AnUnknownKernelIsNoMachine) {
   const std::string guest = "\nflags\t: hypervisor \n";
   for (const Json& boot_id : {Json(""), Json(nullptr), Json(7), Json("not-a-boot")})
     EXPECT_THAT(why_no_machine(node_of(boot_id), kOther, guest), HasSubstr("node does not name")) << boot_id;

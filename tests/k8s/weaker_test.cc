@@ -239,7 +239,7 @@ TEST(K8sMeasuredPod, RulesOfAPolicyThatAreNotUnderstoodAreOthers) {
     }
 }
 
-TEST(K8sWeaker, WhatAWeakerTemplateAsksForIsWhatWasAskedFor) {
+TEST(K8sWeaker, WhatAWeakerTemplateRequestsIsNotReported) {
   const Json own = asked(R"({"allow_weaker_template": true, "template": {"spec": {"hostNetwork": true}}})");
   EXPECT_EQ(weaker_than(own, own), "");
 }

@@ -34,7 +34,7 @@ bool wait_for(const std::function<bool()>& what, std::chrono::milliseconds patie
   return false;
 }
 
-TEST_F(LocalExec, KeepsStdoutAndStderrApartAndTellsTheExitCode) {
+TEST_F(LocalExec, KeepsStdoutAndStderrApartAndReportsTheExitCode) {
   const Ran ran = box_.sh("echo out; echo err >&2; exit 7");
   ASSERT_EQ(ran.status, ISOGATE_OK) << ran.error;
   EXPECT_EQ(ran.out, "out\n");
@@ -45,7 +45,7 @@ TEST_F(LocalExec, KeepsStdoutAndStderrApartAndTellsTheExitCode) {
   EXPECT_GT(ran.result.wall_ns, 0U);
 }
 
-TEST_F(LocalExec, TellsSignalsAndWhatCouldNotStart) {
+TEST_F(LocalExec, ReportsSignalsAndWhatCouldNotStart) {
   EXPECT_EQ(box_.sh("kill -SEGV $$").result.term_signal, SIGSEGV);
   Exec exec;
   exec.argv = {"no-such-program-here"};

@@ -84,7 +84,7 @@ TEST_F(McpProtocol, NotificationsAndResponsesAreTakenInSilence) {
   }
 }
 
-TEST_F(McpProtocol, AResponseIsRefusedIn2026WhichAsksNothing) {
+TEST_F(McpProtocol, AResponseIsRefusedIn2026WhichSendsNoRequests) {
   const Json posted = {{"jsonrpc", "2.0"}, {"id", 4}, {"result", Json::object()}};
   const Answer answer = post(modern_headers("tools/list"), posted.dump());
   EXPECT_EQ(answer.status, 400) << answer.text;
@@ -167,7 +167,7 @@ TEST_F(McpProtocol, AnUnknownMethodIs200For2025And404For2026) {
   EXPECT_EQ(modern("ping").status, 404);
 }
 
-TEST_F(McpProtocol, WhatAMessageOf2026SaysOfItselfMustBeWholeAndAgreeWithItsHeaders) {
+TEST_F(McpProtocol, TheMetadataOfAMessageOf2026MustBeCompleteAndMatchItsHeaders) {
   Json params = {{"_meta", meta()}};
   const std::string list = message("tools/list", params).dump();
   const auto refused_as = [&](const Headers& headers, const std::string& body) {
@@ -211,7 +211,7 @@ TEST_F(McpProtocol, TheNameOfAToolIsInItsHeaderToo) {
   }
 }
 
-TEST_F(McpProtocol, BatchesAreOfOneRevisionAlone) {
+TEST_F(McpProtocol, BatchesAreOnlyInOneRevision) {
   const Json batch = {message("ping", Json::object(), 1),
                       message("tools/call", tool("exec", {{"command", "echo one"}}), 2),
                       {{"jsonrpc", "2.0"}, {"method", "notifications/initialized"}},

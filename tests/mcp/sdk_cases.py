@@ -85,7 +85,7 @@ class Cases:
             self.assertTrue(shown["truncated"])
         self.use(work)
 
-    def test_what_is_refused_is_said_to_the_model(self):
+    def test_a_refusal_is_reported_to_the_model(self):
         async def work(client):
             for tool, arguments, expected in [
                     ("read_file", {"path": "none"}, "file_not_found"),
@@ -97,7 +97,7 @@ class Cases:
                 self.assertIn(expected, result.content[0].text)
         self.use(work)
 
-    def test_progress_is_told_while_output_comes(self):
+    def test_progress_is_reported_while_output_comes(self):
         async def work(client):
             told = asyncio.Queue()
 
@@ -131,7 +131,7 @@ class Cases:
             self.assertEqual([each["stdout"] for each in results], [f"{i}\n" for i in range(8)])
         self.use(work)
 
-    def test_status_tells_the_backend_and_end_ends_it(self):
+    def test_status_reports_the_backend_and_end_ends_it(self):
         async def work(client):
             await self.call(client, "end_sandbox", purge=True)
             before = await self.call(client, "sandbox_status")

@@ -10,7 +10,7 @@ namespace {
 
 using McpTools = Mcp;
 
-TEST_F(McpTools, AProgramRunsAndItsEndIsTold) {
+TEST_F(McpTools, AProgramRunsAndItsEndIsReported) {
   const Json good = call("exec", {{"command", "echo out; echo error >&2"}});
   EXPECT_EQ(good["isError"], false);
   EXPECT_EQ(good["structuredContent"]["stdout"], "out\n");
@@ -285,7 +285,7 @@ TEST_F(McpTools, StatusMakesNoSandboxAndEndEndsIt) {
   EXPECT_EQ(call("read_file", {{"path", "kept"}})["isError"], true);
 }
 
-TEST_F(McpTools, ProgressIsToldWhileOutputComes) {
+TEST_F(McpTools, ProgressIsReportedWhileOutputComes) {
   Json params = tool("exec", {{"command", "echo begun; until [ -e go ]; do sleep 0.05; done; echo done"}});
   params["_meta"] = {{"progressToken", 0}};
   HttpConnection connection(gateway_->url(), 60);
@@ -312,7 +312,7 @@ TEST_F(McpTools, ProgressIsToldWhileOutputComes) {
   EXPECT_EQ(stream.find("\nid:"), std::string::npos) << "clients would reconnect for what they missed";
 }
 
-TEST_F(McpTools, ASilentProgramIsToldToRun) {
+TEST_F(McpTools, ASilentProgramIsReportedAsRunning) {
   Json params = tool("exec", {{"command", "sleep 12; echo over >&2; sleep 2"}});
   params["_meta"] = {{"progressToken", "t"}};
   const auto events = events_of(legacy(message("tools/call", params)).text);

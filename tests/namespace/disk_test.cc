@@ -42,7 +42,7 @@ class DiskLimit : public testing::TestWithParam<const char*> {
   std::vector<std::string> states_;
 };
 
-TEST_P(DiskLimit, HoldsForProgramsAndStopsNobodyElse) {
+TEST_P(DiskLimit, HoldsForProgramsAndAffectsNobodyElse) {
   const auto own = limited(GetParam(), 32);
   if (!own) GTEST_SKIP() << why_;
   const Caller x(*own, "x"), y(*own, "y");
@@ -98,7 +98,7 @@ TEST_P(DiskLimit, CountsFilesHolesLinksAndWhatIsOpenThoughRemoved) {
       "1099511627776\nfits\n");
 }
 
-TEST_P(DiskLimit, IsToldByProbeAndKeptWithItsSandbox) {
+TEST_P(DiskLimit, IsReportedByProbeAndKeptWithItsSandbox) {
   const TemporaryDirectory state("/var/tmp");
   {
     const auto own = limited(GetParam(), 16, state.path());

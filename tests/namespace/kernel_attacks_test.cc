@@ -50,7 +50,7 @@ TEST_F(KernelAttack, F21_F38_NoDeviceNoPrivilegeFromFiles) {
 }
 
 // The whole host has 4,096.
-TEST_F(KernelAttack, TerminalsRunOutForOneselfAlone) {
+TEST_F(KernelAttack, TerminalsRunOutOnlyForTheirTenant) {
   const Json taken =
       x().run_argv(python("import os,time\n"
                           "n=0\n"
@@ -153,14 +153,14 @@ TEST_F(KernelAttack, K82_K83_NoKnobsAndNoCgroups) {
     EXPECT_NE(x().run(command).at("exit_code"), 0) << command;
 }
 
-TEST_F(KernelAttack, K84_NobodyTypesIntoTerminals) {
+TEST_F(KernelAttack, K84_InputCannotBeInjectedIntoTerminals) {
   EXPECT_EQ(
       x().run_argv(python("print([call(16,0,r,b'x') for r in (0x5412,0x5412|1<<32,0x541C,0x541C|7<<32)])"))
           .at("stdout"),
       "[-1, -1, -1, -1]\n");
 }
 
-TEST_F(KernelAttack, K86_FiltersOfOnesOwnHarmNobodyElse) {
+TEST_F(KernelAttack, K86_FiltersOfATenantHarmOnlyThatTenant) {
   const std::string code =
       // 512 times "return ALLOW": the kernel allows 32,768 instructions, and every one of many filters slows
       // a slow kernel down.
@@ -183,7 +183,7 @@ TEST_F(KernelAttack, K89_AProgramWithoutAFileStaysInside) {
   EXPECT_EQ(x().run_argv(python(code)).at("stdout"), x().out("id -u"));
 }
 
-TEST_F(KernelAttack, P49_NobodyTracesTheInit) {
+TEST_F(KernelAttack, P49_TheInitIsNotTraceable) {
   EXPECT_EQ(
       x().run_argv(python("print([call(101,16,p,0,0) for p in (1,os.getppid(),os.getpid())])")).at("stdout"),
       "[-1, -1, -1]\n");

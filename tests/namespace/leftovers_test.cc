@@ -85,7 +85,7 @@ TEST_F(Leftovers, ManyExecsLeaveNothing) {
   EXPECT_LE(network_namespaces(), networks + 1);
 }
 
-TEST_F(Leftovers, InitsThatNobodyUsesGo) {
+TEST_F(Leftovers, UnusedInitsEnd) {
   const auto own = another("");
   const Caller me(*own, "idle");
   me.run("true");
@@ -118,7 +118,7 @@ TEST_F(Leftovers, PurgingFreesNamespacesAndUid) {
 }
 
 // However many files there are and whatever uses the CPUs, the agent's next program runs where it should.
-TEST_F(Leftovers, APurgeOfManyFilesPutsNobodyOnThisHost) {
+TEST_F(Leftovers, APurgeOfManyFilesKeepsTheNextSandboxIsolated) {
   const auto own = another("");
   const Caller me(*own, "many-files"), busy(*own, "busy");
   ExecStream spinning(

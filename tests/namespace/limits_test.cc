@@ -18,7 +18,7 @@ class Limits : public Boxes {
   }
 };
 
-TEST_F(Limits, MemoryIsSharedAndWhoRunsOutIsTold) {
+TEST_F(Limits, MemoryIsSharedAndRunningOutIsReported) {
   const auto own = limited("memory_mb: 128", "memory");
   if (!own) GTEST_SKIP() << "no memory controller here; the refusal named it";
   const Caller me(*own, "a");
@@ -227,7 +227,7 @@ TEST_F(Limits, ASandboxThatWasFilledTakesTheNextExec) {
   }
 }
 
-TEST_F(Limits, AFullSandboxIsToldSoAndWorthARetry) {
+TEST_F(Limits, AFullSandboxIsReportedAndWorthARetry) {
   const auto own = limited("max_pids: 32", "pids");
   if (!own) GTEST_SKIP() << "no pids controller here; the refusal named it";
   const Caller me(*own, "a");

@@ -93,7 +93,7 @@ TEST_F(Place, AStreamThatIsNotGivenIsTheSandboxsOwnNull) {
             run_program({"stat", "-c", "%d %i", "/dev/null"}).out);
 }
 
-TEST_F(Place, TheEndOfASandboxIsTheEndOfNobodyElsesProcess) {
+TEST_F(Place, TheEndOfASandboxEndsNoOtherProcess) {
   const std::string uid = x().out("id -u");
   const std::string number = uid.substr(0, uid.size() - 1);
   Program other({"setpriv", "--reuid=" + number, "--clear-groups", "sleep", "60"}, {});

@@ -110,7 +110,7 @@ TEST_F(Work, DebuggersWorkWhereTheyAreAllowed) {
 }
 
 // The response reports what the exec used.
-TEST_F(Work, WhatItCostIsTold) {
+TEST_F(Work, WhatItCostIsReported) {
   const Json spun = x().run("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done");
   EXPECT_GT(spun.at("cpu_ms").get<double>(), 20.0);
   const Json grown = x().run_argv({"/usr/bin/python3", "-c", "x=bytearray(60<<20)"});

@@ -36,7 +36,7 @@ TEST(HttpAnswers, WholeOnesAreTaken) {
   }
 }
 
-TEST(HttpAnswers, ThoseThatAreCutOrNonsenseAreNone) {
+TEST(HttpAnswers, TruncatedOrInvalidOnesAreRefused) {
   const struct {
     std::string answer;
     const char* reason;

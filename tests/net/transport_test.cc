@@ -64,7 +64,7 @@ TEST(Connections, ACertificateNeedsItsKey) {
   refused(target, ISOGATE_INVALID_ARGUMENT);
 }
 
-TEST(Connections, ASilentPeerHoldsNobody) {
+TEST(Connections, ASilentPeerBlocksNobody) {
   const Listener listener;
   Target tls = listener.target(), through = listener.target();
   tls.tls = Tls{};
@@ -73,7 +73,7 @@ TEST(Connections, ASilentPeerHoldsNobody) {
   EXPECT_NE(refused(through, ISOGATE_UNAVAILABLE).find("through proxy 127.0.0.1:"), std::string::npos);
 }
 
-TEST(Connections, NobodyThereIsUnavailable) {
+TEST(Connections, ARefusedConnectionIsUnavailable) {
   Target target = Listener().target();
   EXPECT_EQ(refused(target, ISOGATE_UNAVAILABLE), "cannot reach the server at here: Connection refused");
   target.unix_path = "/nonexistent/socket";

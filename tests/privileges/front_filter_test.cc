@@ -218,7 +218,7 @@ TEST(FrontFilterTable, is_sorted_and_every_line_has_a_reason) {
   for (const FilterRule& rule : rules) EXPECT_GT(std::strlen(rule.reason), 5u) << rule.system_call;
 }
 
-TEST(FrontFilterTable, a_name_nobody_knows_is_an_error) {
+TEST(FrontFilterTable, an_unknown_name_is_an_error) {
   const FilterRule unknown[] = {{"no_such_call", FilterAction::kRefuse, "a test"}};
   EXPECT_NE(in_child([&] { return told(install_filter(unknown)); }).said.find("`no_such_call`"),
             std::string::npos);

@@ -105,7 +105,7 @@ TEST_P(Quarantine, a_busy_loop_ends_by_itself) {
   EXPECT_TRUE(end.term_signal == SIGXCPU || end.term_signal == SIGKILL) << end.term_signal;
 }
 
-TEST(QuarantineOfRoot, is_nobody_in_a_network_of_its_own) {
+TEST(QuarantineOfRoot, is_uid_nobody_in_a_network_of_its_own) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become nobody";
   struct stat outside {};
   ASSERT_EQ(::stat("/proc/self/ns/net", &outside), 0);

@@ -151,7 +151,7 @@ TEST_F(RequireRemote, TheEnvironmentVariableDoesTheSame) {
   EXPECT_EQ(Caller(gateway, "").get("/backends").body.at("policy").at("require_remote"), true);
 }
 
-TEST_F(RequireRemote, NobodyIsToldToAllowWhatItForbids) {
+TEST_F(RequireRemote, NoMessageProposesWhatItForbids) {
   GatewayOptions options;
   options.yaml = "require_remote: true\n" + yaml();
   options.wait_ready = false;

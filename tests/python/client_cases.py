@@ -455,7 +455,7 @@ def test_a_sandbox_is_created_listed_and_ended(gateway):
         box.end()
 
 
-def test_the_gateway_tells_what_it_can_do(gateway):
+def test_the_gateway_reports_its_capabilities(gateway):
     assert gateway.health().status == "ok" and gateway.health().version
     gateway.check_ready()
     found = gateway.backends()

@@ -206,7 +206,7 @@ def test_any_bytes_are_stdin():
         calls.write_exec_stdin("0", 5)
 
 
-def test_text_that_is_none_is_the_gateways_to_refuse():
+def test_invalid_text_is_refused_by_the_gateway():
     assert b"\xed\xa0\x80" in calls.exec("a", "\ud800").request.content
 
 
@@ -231,7 +231,7 @@ def test_an_event_that_makes_no_sense_is_a_bad_answer(run, event):
         run(Script(httpx.Response(200, content=b"event: \xff\n\n")), lambda box: box.watch())
 
 
-def test_an_isolation_that_is_not_known_is_none():
+def test_an_unknown_isolation_is_none():
     start = {"event": "start", "exec_id": "1", "backend": "b"}
     assert streams.ExecEvents().feed(lines(start)) == [isogate.StartEvent("1", "b", None)]
 
@@ -248,7 +248,7 @@ def test_an_error_can_be_copied_and_sent_to_another_process():
 
 
 @both
-def test_nobody_there_is_no_lost_contact(run):
+def test_a_refused_connection_is_no_lost_contact(run):
     with pytest.raises(isogate.GatewayUnreachable):
         run(None, retries=1)
 
@@ -343,7 +343,7 @@ def test_the_gateway_and_the_key_are_found_as_the_command_finds_them(monkeypatch
         gateway.find(key="two\nlines")
 
 
-def test_a_path_reaches_the_gateway_as_it_is():
+def test_a_path_reaches_the_gateway_unchanged():
     for path, expected in {"a/b": "a/b", "/etc/x": "%2Fetc/x", "//x": "%2F%2Fx", "../x/./y": "%2E%2E/x/%2E/y", "a//b": "a//b",
                            "a.b": "a.b", "\udcff?#%": "%FF%3F%23%25"}.items():
         target = calls.read_file("alice", path).request.target

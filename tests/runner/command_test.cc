@@ -57,7 +57,7 @@ TEST_P(CommandTest, exit_code_is_the_programs) {
   }
 }
 
-TEST_P(CommandTest, signal_that_ended_it_is_told) {
+TEST_P(CommandTest, signal_that_ended_it_is_reported) {
   for (const int signal : {SIGKILL, SIGSEGV, SIGTERM, SIGPIPE}) {
     const auto output = run("kill -" + std::to_string(signal) + " $$");
     ASSERT_TRUE(output.ending.ok());
@@ -66,7 +66,7 @@ TEST_P(CommandTest, signal_that_ended_it_is_told) {
   }
 }
 
-TEST_P(CommandTest, program_not_found_is_127_and_told_on_stderr) {
+TEST_P(CommandTest, program_not_found_is_127_and_reported_on_stderr) {
   for (const std::string name : {"no-such-program", "/no/such/program", ""}) {
     Command command = shell("");
     command.argv = {name, "x"};
@@ -295,7 +295,7 @@ TEST_P(CommandTest, measures_time_and_memory) {
   EXPECT_GE(large.ending->max_rss_bytes, 250'000'000u);
 }
 
-TEST_P(CommandTest, host_is_not_told_of_broken_pipes) {
+TEST_P(CommandTest, host_gets_no_sigpipe) {
   auto pipe = make_pipe();
   ASSERT_TRUE(pipe.ok());
   pipe->read.reset();

@@ -224,7 +224,7 @@ TEST_F(EnclosureTest, without_inits_ahead_none_waits) {
   EXPECT_TRUE(soon([] { return inits().empty(); }));
 }
 
-TEST_F(EnclosureTest, what_cannot_be_run_is_told) {
+TEST_F(EnclosureTest, what_cannot_be_run_is_reported) {
   Command command = shell_in("");
   command.argv = {"/no/such"};
   auto ending = runner_->run(command);
@@ -412,7 +412,7 @@ TEST_F(EnclosureTest, nothing_begins_in_one_that_is_closed) {
 }
 
 // A zombie whose parent is outside keeps the init of its pid namespace from ending, as a stuck disk would.
-TEST_F(EnclosureTest, what_is_held_back_by_the_kernel_is_said) {
+TEST_F(EnclosureTest, what_is_held_back_by_the_kernel_is_reported) {
   pid_t held = -1;
   std::thread intruder([&] {
     ASSERT_TRUE(soon([&] { return !inits().empty(); }));

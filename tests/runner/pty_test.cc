@@ -112,7 +112,7 @@ TEST_P(PtyTest, what_is_typed_is_read) {
   EXPECT_NE(session.seen.find("got some words\r\n"), std::string::npos) << session.seen;
 }
 
-TEST_P(PtyTest, end_of_input_is_told_to_the_program) {
+TEST_P(PtyTest, end_of_input_reaches_the_program) {
   Session session(runner(), "stty -echo; echo ready; cat; echo ended");
   ASSERT_TRUE(session.wait_for("ready"));
   session.type("line\nbegun");
@@ -168,7 +168,7 @@ TEST_P(PtyTest, background_child_on_the_terminal_does_not_hold_the_run) {
   EXPECT_TRUE(marked(session.mark).empty());
 }
 
-TEST_P(PtyTest, cancel_ends_a_run_nobody_reads) {
+TEST_P(PtyTest, cancel_ends_an_unread_run) {
   Session session(runner(), "yes");
   ASSERT_TRUE(there_within(session.mark, 2, 30));
   ::usleep(200000);
@@ -186,7 +186,7 @@ TEST_P(PtyTest, reader_that_goes_away_does_not_hurt_the_host) {
   EXPECT_EQ(session.ending->exit_code, 3);
 }
 
-TEST_P(PtyTest, program_not_found_is_told_on_the_terminal) {
+TEST_P(PtyTest, program_not_found_is_reported_on_the_terminal) {
   Command command(Site::host());
   command.argv = {"no-such-program"};
   command.pty = true;

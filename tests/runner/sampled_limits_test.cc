@@ -73,7 +73,7 @@ TEST(SampledLimits, ATreeOfTooManyProcessesIsEndedWhole) {
   EXPECT_TRUE(marked(mark).empty());
 }
 
-TEST(SampledLimits, WhatStaysWithinThemIsLeftAlone) {
+TEST(SampledLimits, WhatStaysWithinThemRunsOn) {
   const auto output = run_sampled("for i in 1 2 3; do sleep 0.2 & done; wait; echo fine",
                                   {{ISOGATE_LIMIT_MEMORY_BYTES, 64 * kMebibyte},
                                    {ISOGATE_LIMIT_CPU_MILLIS, 4000},
@@ -101,7 +101,7 @@ TEST(SampledLimits, WhatEndedChildrenUsedIsCounted) {
   EXPECT_LT(output.ending->cpu_ns, output.ending->wall_ns / 2);
 }
 
-TEST(SampledLimits, WhoStoppedItselfIsNotLetGo) {
+TEST(SampledLimits, AProgramThatStoppedItselfStaysStopped) {
   const auto output = run_sampled(
       "sleep 100 & kill -STOP $!; timeout 1 sh -c 'while :; do :; done'; sed -n 's/^State:.//p' "
       "/proc/$!/status",
@@ -186,7 +186,7 @@ TEST(ProcessStat, IsReadBehindANameOfAnyKind) {
   EXPECT_EQ(usage->resident_pages, 321u);
 }
 
-TEST(ProcessStat, OtherTextsAreNone) {
+TEST(ProcessStat, OtherTextsAreInvalid) {
   for (const char* text :
        {"", "7", "7 (a)", "7 (a) R", "7 (a) R 1 7 7 0 -1 4194560 9 8 0 0 x 22 33 44 20 0 5 0 777 1000 321",
         "7 (a)R 1 7 7 0 -1 4194560 9 8 0 0 11 22 33 44 20 0 5 0 777 1000 321"})

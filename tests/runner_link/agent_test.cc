@@ -113,7 +113,7 @@ TEST_P(RunnerLinkAgent, ACancelledProgramIsKilled) {
   EXPECT_EQ(outcome.exec.flags, ISOGATE_RESULT_KILLED);
 }
 
-TEST_P(RunnerLinkAgent, AFloodThatNobodyReadsCanBeCancelled) {
+TEST_P(RunnerLinkAgent, AnUnreadFloodCanBeCancelled) {
   Pipe out;
   Exec exec({"yes"});
   exec.out = out.writer;

@@ -83,7 +83,7 @@ TEST(RunnerLinkCancel, AStreamThatTakesNothingIsDead) {
 }
 
 // Both sockets are full: the client reads from the runner although the runner reads nothing.
-TEST(RunnerLinkCancel, WhoeverWaitsForRoomGoesOnReading) {
+TEST(RunnerLinkCancel, AWriterThatWaitsForRoomGoesOnReading) {
   Peer peer;
   auto link = peer.link(0);
   Pipe out;
@@ -104,7 +104,7 @@ TEST(RunnerLinkCancel, WhoeverWaitsForRoomGoesOnReading) {
   EXPECT_EQ(two.get().status, ISOGATE_OK);
 }
 
-TEST(RunnerLinkCancel, OutputNobodyReadsIsDropped) {
+TEST(RunnerLinkCancel, UnreadOutputIsDropped) {
   for (const bool ended_before : {false, true}) {
     Peer peer;
     auto link = peer.link(0);

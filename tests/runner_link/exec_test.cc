@@ -15,7 +15,7 @@ bool is_same_file(int a, int b) {
   return ::fstat(a, &one) == 0 && ::fstat(b, &other) == 0 && one.st_ino == other.st_ino;
 }
 
-TEST(RunnerLinkExec, ItsRequestHasAllFieldsAndTheVeryDescriptors) {
+TEST(RunnerLinkExec, ItsRequestHasAllFieldsAndTheDescriptorsThemselves) {
   Peer peer;
   auto link = peer.link();
   Pipe out;
@@ -178,7 +178,7 @@ TEST(RunnerLinkExec, WhatCannotBeDoneIsRefusedBeforeItIsSent) {
   EXPECT_TRUE(link->alive());
 }
 
-TEST(RunnerLinkExec, AFailureOfTheRunnersIsToldCleaned) {
+TEST(RunnerLinkExec, AFailureOfTheRunnerIsReportedSanitized) {
   Peer peer;
   auto link = peer.link();
   const auto answer = [&](int32_t status, std::string_view message) {

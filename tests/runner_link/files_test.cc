@@ -249,7 +249,7 @@ TEST_P(RunnerLinkBody, SaidToBeCommittedWithoutItsEndIsNotBelieved) {
   EXPECT_FALSE(files.link->alive());
 }
 
-TEST_P(RunnerLinkBody, EndsWithItsPipeWhereNobodySaysMore) {
+TEST_P(RunnerLinkBody, EndsWithItsPipeWithoutAnotherMessage) {
   auto done = files.write(in.reader, 0);
   files.asked();
   in.write("body");

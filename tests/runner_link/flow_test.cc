@@ -95,7 +95,7 @@ TEST(RunnerLinkFlow, AReaderThatKeepsUpIsGivenAMebibyteAndNoMore) {
   EXPECT_EQ(done.get().status, ISOGATE_OK);
 }
 
-TEST(RunnerLinkFlow, ASlowReaderHoldsUpNoOtherStream) {
+TEST(RunnerLinkFlow, ASlowReaderDelaysNoOtherStream) {
   Peer peer;
   auto link = peer.link(0);
   Pipe slow_out, out;

@@ -148,7 +148,7 @@ Outcome connect_to(Peer& peer, int patience_ms, const Ask& ask) {
   });
 }
 
-TEST(RunnerLinkHostile, AHelloThatDoesNotFitIsToldWhy) {
+TEST(RunnerLinkHostile, AHelloThatDoesNotFitIsRefusedWithTheReason) {
   const std::vector<std::pair<const char*, std::function<void(isogate_runner_hello&)>>> unfit = {
       {"version 2", [](auto& said) { said.major = 2; }},
       {"no isogate-runner", [](auto& said) { said.magic = 1; }},

@@ -117,7 +117,7 @@ TEST_F(RunnerLinkKept, OneGoesOnWithoutItsSessionAndIsFoundAgain) {
 }
 
 // A host that dies closes its pipes without an END.
-TEST_F(RunnerLinkKept, TheEndOfAPipeAloneEndsNoInput) {
+TEST_F(RunnerLinkKept, AClosedPipeDoesNotEndTheInput) {
   HeldExec first(id_of(3), {"/bin/sh", "-c", "echo up; cat; echo over"});
   first.start(*link);
   EXPECT_EQ(first.out.read(3), "up\n");
@@ -152,7 +152,7 @@ TEST_F(RunnerLinkKept, TheEndOfOneThatNobodyHeldIsThere) {
   }
 }
 
-TEST_F(RunnerLinkKept, WhatNobodyTakesIsDroppedForTheNewest) {
+TEST_F(RunnerLinkKept, UnreadOutputIsDroppedForTheNewest) {
   HeldExec first(id_of(5),
                  {"/bin/sh", "-c",
                   "echo up; read go; printf 0123456789; head -c 3000000 /dev/zero; echo end; sleep 300"});
@@ -195,7 +195,7 @@ TEST_F(RunnerLinkKept, NothingIsDroppedForWhoReadsSlowly) {
   EXPECT_TRUE(all.ends_with("xend\n"));
 }
 
-TEST_F(RunnerLinkKept, WhatNobodyComesBackForIsKilled) {
+TEST_F(RunnerLinkKept, ProgramsThatNobodyComesBackForAreKilled) {
   HeldExec hold(id_of(7), {"/bin/sh", "-c", "echo up; sleep 300"});
   hold.grace_sec = 1;
   hold.start(*link);

@@ -42,7 +42,7 @@ struct Listing {
   const isogate_entry_sink sink{&kept, &Kept::add};
 };
 
-TEST(RunnerLinkList, EntriesComeAsTheyAre) {
+TEST(RunnerLinkList, EntriesArriveUnchanged) {
   Listing listing;
   auto done = listing.start();
   listing.say(entry("a") + entry("d", ISOGATE_ENTRY_DIRECTORY, 0));
@@ -156,7 +156,7 @@ TEST(RunnerLinkList, EntriesBeyondTheCreditEndTheConnection) {
   EXPECT_EQ(done.get().status, ISOGATE_UNAVAILABLE);
 }
 
-TEST(RunnerLinkList, EvidenceIsTakenAsItIsMeasured) {
+TEST(RunnerLinkList, EvidenceIsTakenAsMeasured) {
   Listing listing;
   isogate_evidence evidence{};
   auto done = later([&](Outcome&) {

@@ -110,7 +110,7 @@ TEST_P(RunnerLinkPorts, TheEndOfTheAnswerComesBeforeThatOfTheRequest) {
   EXPECT_EQ(done.get().status, ISOGATE_OK);
 }
 
-TEST_P(RunnerLinkPorts, WhereNobodyListensNothingIsReady) {
+TEST_P(RunnerLinkPorts, APortWithoutAListenerIsNotReady) {
   listener.socket.reset();
   const Outcome outcome = connect(listener.port).get();
   EXPECT_EQ(outcome.status, ISOGATE_NOT_FOUND) << outcome.message;

@@ -95,7 +95,7 @@ TEST_F(Serve, NothingIsGivenToAnotherServer) {
   EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 
-TEST_F(Serve, WordsThatAreNoneAreRefusedAndHarmNobody) {
+TEST_F(Serve, MalformedResumesAreRefusedAndHarmNobody) {
   EXPECT_EQ(parsed(answer_to(std::string(sizeof(isogate_runner_resume), '\xff'))).status,
             ISOGATE_RUNNER_REFUSED);
   EXPECT_EQ(parsed(answer_to(words(99, 0))).status, ISOGATE_RUNNER_REFUSED);

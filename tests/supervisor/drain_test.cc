@@ -124,7 +124,7 @@ TEST_F(Drain, a_front_that_dies_while_draining_is_not_started_again) {
   EXPECT_EQ(gateway.count("backend_host_started"), 1);
 }
 
-TEST_F(Drain, a_host_that_crashes_while_draining_is_told_and_not_started_again) {
+TEST_F(Drain, a_host_that_crashes_while_draining_is_reported_and_not_restarted) {
   Supervised gateway({.instance = "no-drain"});
   up(gateway);
   gateway.signal(SIGTERM);

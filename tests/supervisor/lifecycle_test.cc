@@ -63,7 +63,7 @@ TEST_F(Lifecycle, children_get_a_clean_process) {
   }
 }
 
-TEST_F(Lifecycle, the_front_gets_the_hash_of_the_local_key_and_nobody_the_key) {
+TEST_F(Lifecycle, the_front_gets_only_the_hash_of_the_local_key) {
   Supervised gateway;
   const Json start = gateway.line("front got start")["message"];
   gateway.told_front("one", "up");
@@ -196,7 +196,7 @@ TEST_F(Lifecycle, a_host_that_speaks_nonsense_is_killed) {
   EXPECT_FALSE(runs(pid));
 }
 
-TEST_F(Lifecycle, a_host_that_is_ready_again_and_again_is_quarantined_and_holds_up_nobody) {
+TEST_F(Lifecycle, a_host_that_restarts_again_and_again_is_quarantined_and_delays_nobody) {
   Supervised gateway({.backends = {backend("one", "ready-for-ever"), backend("two")}});
   gateway.told_front("two", "up");
   const Json down = gateway.told_front("one", "down");

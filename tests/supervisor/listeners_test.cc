@@ -33,7 +33,7 @@ class Listeners : public testing::Test {
 
 int port_of(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
 
-TEST_F(Listeners, port_0_is_told_as_what_it_became) {
+TEST_F(Listeners, port_0_is_reported_as_the_chosen_port) {
   auto opened = open({"127.0.0.1:0"});
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   ASSERT_EQ(opened->size(), 2u);

@@ -25,7 +25,7 @@ class LocalKey : public testing::Test {
   std::string path_ = directory_.path() + "/local.key";
 };
 
-TEST_F(LocalKey, is_made_once_for_its_owner_alone) {
+TEST_F(LocalKey, is_created_once_for_its_owner_only) {
   auto first = hash();
   ASSERT_TRUE(first.ok()) << first.error().message;
   struct stat info {};
@@ -85,7 +85,7 @@ TEST_F(LocalKey, that_is_a_link_a_fifo_or_a_stranger_is_refused) {
   EXPECT_NE(message().find("belongs to uid 4242"), std::string::npos);
 }
 
-TEST_F(LocalKey, a_half_made_one_is_no_obstacle) {
+TEST_F(LocalKey, an_incomplete_one_is_no_obstacle) {
   directory_.file("local.key.new", "isg_half", 0600);
   EXPECT_EQ(message(), "ok");
   EXPECT_NE(::access((path_ + ".new").c_str(), F_OK), 0);

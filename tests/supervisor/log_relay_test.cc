@@ -105,7 +105,7 @@ TEST_F(LogRelayTest, a_fifo_or_a_socket_is_no_log_file) {
 }
 
 // A file that accepts no more bytes, like one whose server is gone.
-TEST_F(LogRelayTest, a_file_that_hangs_holds_nobody_up_and_lines_are_counted) {
+TEST_F(LogRelayTest, a_file_that_hangs_delays_nobody_and_lines_are_counted) {
   const std::string path = directory_.path() + "/fifo";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   Fd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));

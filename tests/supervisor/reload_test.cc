@@ -143,7 +143,7 @@ TEST_F(Reload, a_mistake_in_one_backend_leaves_everything_as_it_was) {
   EXPECT_TRUE(runs(two));
 }
 
-TEST_F(Reload, a_plugin_that_is_gone_ends_nobody_who_serves) {
+TEST_F(Reload, a_missing_plugin_ends_no_running_host) {
   TemporaryDirectory plugins;
   plugins.file("x.so", "version 1");
   Supervised gateway({.change = [&](Config& config) { config.plugin_dir = plugins.path(); }});

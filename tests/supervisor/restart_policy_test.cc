@@ -31,7 +31,7 @@ TEST(RestartPolicy, never_waits_two_seconds) {
     EXPECT_LT(policy.crashed(TimePoint()).value_or(milliseconds(9999)), milliseconds(2000));
 }
 
-TEST(RestartPolicy, forgets_when_told) {
+TEST(RestartPolicy, forgets_on_request) {
   RestartPolicy policy{SupervisorTimings()};
   for (int i = 0; i < 5; ++i) (void)policy.crashed(TimePoint());
   policy.forget();

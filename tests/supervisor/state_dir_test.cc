@@ -36,7 +36,7 @@ class StateDirTest : public testing::Test {
   Accounts accounts_;
 };
 
-TEST_F(StateDirTest, is_made_with_the_rights_of_each_part) {
+TEST_F(StateDirTest, is_created_with_the_rights_of_each_part) {
   ASSERT_EQ(message(), "ok");
   EXPECT_EQ(info("").st_mode & 07777u, passable());
   EXPECT_EQ(info("/front").st_mode & 07777u, 0700u);
@@ -115,7 +115,7 @@ TEST_F(StateDirTest, one_gateway_at_a_time) {
   EXPECT_EQ(message(), "ok");
 }
 
-TEST_F(StateDirTest, a_refused_second_start_leaves_the_first_alone) {
+TEST_F(StateDirTest, a_refused_second_start_does_not_disturb_the_first) {
   auto first = prepare_state_dir(config_, accounts_);
   ASSERT_TRUE(first.ok());
   auto copy = make_plugin_copy_dir(*first, "one.1");
@@ -149,7 +149,7 @@ TEST_F(StateDirTest, a_workdir_holds_the_sandboxes) {
 }
 
 // A front or a host that an attacker controls, with its uid.
-TEST_F(StateDirTest, each_process_reaches_its_part_alone) {
+TEST_F(StateDirTest, each_process_reaches_only_its_part) {
   if (!accounts_.root) GTEST_SKIP() << "an ordinary user's processes share one uid";
   ASSERT_EQ(message(), "ok");
   for (const char* file : {"/front/state.db", "/uids/61200", "/run/one.so"})

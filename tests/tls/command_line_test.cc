@@ -57,7 +57,7 @@ TEST_F(CommandLine, AGatewayThatIsNotTrustedIsNotToBeStarted) {
   EXPECT_NE(nobody.err.find("isogate serve"), std::string::npos) << nobody.err;
 }
 
-TEST_F(CommandLine, TellsNothingToAnUnprovenGateway) {
+TEST_F(CommandLine, RevealsNothingToAnUnprovenGateway) {
   start();
   const Authority other("another authority");
   const auto refused = [&](const std::string& host, const std::string& ca_file) {

@@ -8,7 +8,7 @@
 namespace isogate::test {
 namespace {
 
-class Doors : public testing::Test {
+class WebListeners : public testing::Test {
  protected:
   void SetUp() override {
     if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
@@ -30,7 +30,7 @@ class Doors : public testing::Test {
 const char* const kPermissions[] = {"Access-Control-Allow-Origin", "Access-Control-Allow-Methods",
                                     "Access-Control-Allow-Headers", "Access-Control-Allow-Credentials"};
 
-TEST_F(Doors, APreflightOfAListedOriginIsPermitted) {
+TEST_F(WebListeners, APreflightOfAListedOriginIsPermitted) {
   const auto gateway = start("cors: {origins: ['https://console.example.org', 'http://localhost:3000']}\n");
   for (const char* origin : {"https://console.example.org", "http://localhost:3000"}) {
     const Answer answer = ask(*gateway, "OPTIONS", "/exec", preflight(origin));
@@ -51,7 +51,7 @@ TEST_F(Doors, APreflightOfAListedOriginIsPermitted) {
       << "the page may read the reason";
 }
 
-TEST_F(Doors, APreflightOfAnyOtherGetsNoPermission) {
+TEST_F(WebListeners, APreflightOfAnyOtherGetsNoPermission) {
   const auto gateway = start("cors: {origins: ['https://console.example.org']}\n");
   for (const char* origin : {"https://evil.example", "null", "https://console.example.org.evil.example",
                              "http://console.example.org", "https://console.example.org:444", "*", ""}) {
@@ -65,7 +65,7 @@ TEST_F(Doors, APreflightOfAnyOtherGetsNoPermission) {
   EXPECT_TRUE(refused(ask(*gateway, "OPTIONS", "/exec"), 405, "method_not_allowed"));
 }
 
-TEST_F(Doors, APermissionIsForOneRequestOfAConnection) {
+TEST_F(WebListeners, APermissionIsForOneRequestOfAConnection) {
   const auto gateway = start("cors: {origins: ['https://console.example.org']}\n");
   HttpConnection connection(gateway->url());
   EXPECT_EQ(connection.request("GET", "/livez", {{"Origin", "https://console.example.org"}})
@@ -74,7 +74,7 @@ TEST_F(Doors, APermissionIsForOneRequestOfAConnection) {
   EXPECT_EQ(connection.request("GET", "/livez").header("Access-Control-Allow-Origin"), "");
 }
 
-TEST_F(Doors, EveryAnswerTellsBrowsersToLeaveItAlone) {
+TEST_F(WebListeners, EveryAnswerHasTheHeadersForBrowsers) {
   const auto gateway = start("");
   const Caller me(*gateway, "a");
   me.write("f", "x");
@@ -94,7 +94,7 @@ TEST_F(Doors, EveryAnswerTellsBrowsersToLeaveItAlone) {
   }
 }
 
-TEST_F(Doors, AnonymousCallersNeedAHostOfThisMachine) {
+TEST_F(WebListeners, AnonymousCallersNeedAHostOfThisMachine) {
   const auto gateway =
       start("anonymous: loopback\nhosts: [dev.example]\ncors: {origins: ['http://localhost:3000']}\n");
   const std::string port = ":" + gateway->port();
@@ -119,7 +119,7 @@ TEST_F(Doors, AnonymousCallersNeedAHostOfThisMachine) {
 }
 
 // A browser lets any page open a WebSocket, and says whose it is.
-TEST_F(Doors, AnotherPageOpensNoWebSocket) {
+TEST_F(WebListeners, AnotherPageOpensNoWebSocket) {
   const auto gateway = start("anonymous: loopback\ncors: {origins: ['http://localhost:3000']}\n");
   const Caller me(*gateway, "a");
   const Answer started = me.exec("cat", {{"background", true}, {"stdin_open", true}});
@@ -134,7 +134,7 @@ TEST_F(Doors, AnotherPageOpensNoWebSocket) {
   EXPECT_TRUE(succeeded(me.call("DELETE", path)));
 }
 
-TEST_F(Doors, WrongKeysAreSlowedAndTheRightOneIsNot) {
+TEST_F(WebListeners, WrongKeysAreSlowedAndTheRightOneIsNot) {
   const auto gateway = start("");
   const Headers wrong{{"Authorization", "Bearer isg_wrong"}};
   int limited = 0;
@@ -150,7 +150,7 @@ TEST_F(Doors, WrongKeysAreSlowedAndTheRightOneIsNot) {
   EXPECT_EQ(gateway->log().find("isg_wrong"), std::string::npos);
 }
 
-TEST_F(Doors, MetricsHaveAListenerOfTheirOwn) {
+TEST_F(WebListeners, MetricsHaveAListenerOfTheirOwn) {
   const auto gateway = start("metrics: {listen: '127.0.0.1:0'}\n");
   const std::string log = gateway->log();
   std::smatch found;
@@ -173,7 +173,7 @@ TEST_F(Doors, MetricsHaveAListenerOfTheirOwn) {
   EXPECT_EQ(gateway->get("/metrics").status, 200);
 }
 
-TEST_F(Doors, ReadinessTellsEachCheck) {
+TEST_F(WebListeners, ReadinessReportsEachCheck) {
   const auto gateway = start("");
   const Answer answer = ask(*gateway, "GET", "/readyz?verbose");
   ASSERT_TRUE(succeeded(answer));
@@ -197,7 +197,7 @@ TEST_F(Doors, ReadinessTellsEachCheck) {
 }
 
 // A proxy on this machine is a loopback peer, and so is whoever uses it.
-TEST_F(Doors, ANameAProxyLeftNeedsAKey) {
+TEST_F(WebListeners, ANameAProxyLeftNeedsAKey) {
   const auto gateway = start("anonymous: loopback\n");
   ASSERT_EQ(ask(*gateway, "GET", "/backends").status, 200);
   const Headers with_key = {{"Authorization", "Bearer " + gateway->key()}};

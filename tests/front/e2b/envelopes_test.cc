@@ -42,7 +42,7 @@ Messages read_stream(const std::string& body, size_t step = SIZE_MAX, uint64_t m
   return all;
 }
 
-TEST(Envelopes, MessagesComeAsTheyWereSentWhereverTheyAreCut) {
+TEST(Envelopes, MessagesArriveUnchangedWhereverTheyAreCut) {
   const std::vector<json> messages = {
       json::object(), {{"a", 1}, {"unknown", {1, 2}}}, {{"text", std::string(70000, 'x')}}};
   std::string body;

@@ -50,7 +50,7 @@ std::string part(const std::string& disposition, const std::string& bytes) {
 
 constexpr const char* kEnd = "--b0und--\r\n";
 
-TEST(Multipart, PartsComeAsTheyWereSentWhereverTheyAreCut) {
+TEST(Multipart, PartsArriveUnchangedWhereverTheyAreCut) {
   const std::string tricky = "\r\n--b0un\r\n--b0unD\r\n\r\n--\0x" + std::string(1000, '\r');
   const std::string body = "preamble\r\n" + part("name=\"file\"; filename=\"/home/user/a b\"", tricky) +
                            part("name=\"file\"; filename=\"ü;=.txt\"", "") + part("name=other", "x") + kEnd +
@@ -77,7 +77,7 @@ TEST(Multipart, WhatIsNotReadOfAPartIsSkipped) {
   EXPECT_EQ(seen, 2u);
 }
 
-TEST(Multipart, ABodyThatIsNoneIsRefused) {
+TEST(Multipart, AMalformedBodyIsRefused) {
   EXPECT_NE(refusal_of(""), "");
   EXPECT_NE(refusal_of("no boundary"), "");
   EXPECT_NE(refusal_of(part("name=a", "cut")), "") << "no last boundary";

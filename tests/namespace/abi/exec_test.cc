@@ -107,7 +107,7 @@ TEST_F(NamespaceExec, CancellingKillsAndSaysSo) {
   EXPECT_EQ(ran.result.term_signal, SIGKILL);
 }
 
-TEST_F(NamespaceExec, WhatCannotBeExecutedIsTold) {
+TEST_F(NamespaceExec, WhatCannotBeExecutedIsReported) {
   Exec exec;
   exec.argv = {"/no/such"};
   Ran ran = box_.run(exec);
