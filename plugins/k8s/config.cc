@@ -4,6 +4,7 @@
 
 #include "isogate/backend.hpp"
 #include "plugins/common/config_checks.h"
+#include "plugins/common/strict_limits.h"
 #include "plugins/k8s/pod/template.h"
 
 namespace isogate::k8s {
