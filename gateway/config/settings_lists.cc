@@ -175,9 +175,9 @@ std::vector<Setting> limit_settings(std::index_sequence<Row...>) {
                   .field = limit_field<Row>,
                   .brief = kLimitKinds[Row].sandbox_brief,
                   .details = kLimitKinds[Row].sandbox_details,
-                  .least = static_cast<double>(kLimitKinds[Row].least),
+                  .least = kLimitKinds[Row].least > 1 ? static_cast<double>(kLimitKinds[Row].least) : 0,
                   .most = static_cast<double>(kLimitKinds[Row].most),
-                  .or_zero = true,
+                  .or_zero = kLimitKinds[Row].least > 1,
                   .scale = kLimitKinds[Row].scale}...};
 }
 

@@ -19,10 +19,13 @@ struct Typed {
   const Setting& setting;
 
   [[nodiscard]] Json number(const char* type) const {
-    Json range = {{"minimum", bound(setting.least)}, {"maximum", bound(setting.most)}};
-    if (setting.or_zero) range = {{"anyOf", Json::array({Json{{"const", 0}}, range})}};
-    range["type"] = type;
-    return range;
+    const Json range = {{"minimum", bound(setting.least)}, {"maximum", bound(setting.most)}};
+    Json schema = {{"type", type}};
+    if (setting.or_zero)
+      schema["anyOf"] = {{{"const", 0}}, range};
+    else
+      schema.update(range);
+    return schema;
   }
   static Json bound(double value) {
     auto whole = static_cast<int64_t>(value);
