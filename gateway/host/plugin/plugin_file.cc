@@ -25,7 +25,12 @@ std::string quoted(const std::string& text) { return "`" + text + "`"; }
 Result<std::string> read_trusted_file(const std::string& path) {
   auto file = open_trusted(path);
   if (!file) return file.error();
-  return read_to_end(file->get(), kMaxPluginBytes, "cannot read " + quoted(path));
+  struct stat info {};
+  if (::fstat(file->get(), &info) != 0) return os_error("cannot look at " + quoted(path), errno);
+  auto bytes = read_to_end(file->get(), kMaxPluginBytes, "cannot read " + quoted(path));
+  if (bytes && bytes->size() < static_cast<size_t>(info.st_size))
+    return invalid(quoted(path) + " became shorter while it was read; try again");
+  return bytes;
 }
 
 bool missing(const Error& error) { return error.os_errno == ENOENT; }

@@ -72,7 +72,9 @@ void prove_machine(Services& services, sdk::RunnerLink& link, const PodState& po
         "that is known by its node's boot, and these credentials may not get nodes: "
         "deploy/k8s/rbac-nodes.yaml";
   } catch (const sdk::Error& error) {
-    if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;
+    const isogate_status status = error.status();
+    if (status == ISOGATE_CANCELLED || status == ISOGATE_UNAVAILABLE || status == ISOGATE_RESOURCE_EXHAUSTED)
+      throw;
     why = std::string("what tells it cannot be read: ") + error.what();
   }
   if (!why.empty())

@@ -78,7 +78,7 @@ typedef int32_t isogate_status;
 #define ISOGATE_NOT_REGULAR 14  /* a FIFO, device or socket: never opened */
 #define ISOGATE_NO_SANDBOX 15   /* no such sandbox (attach, close, and calls to one that ended) */
 
-typedef struct isogate_error { /* the caller's; the plugin writes it, only on failure */
+typedef struct isogate_error { /* the caller's, never NULL; the plugin writes it, only on failure */
   uint32_t struct_size;
   int32_t os_errno;   /* 0 when none */
   char message[1016]; /* NUL-terminated, for a person: the thing, what was attempted, why not.
