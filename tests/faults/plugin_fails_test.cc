@@ -161,6 +161,10 @@ TEST_F(PluginFails, FiveCrashesQuarantineIt) {
   const Answer answer = call(*gateway, "fine");
   EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
   EXPECT_NE(answer.text.find("quarantined"), std::string::npos) << answer.text;
+  const Answer ended = me.call("DELETE", "/sandboxes/faulty");
+  EXPECT_TRUE(refused(ended, 503, "backend_unavailable"));
+  EXPECT_NE(ended.text.find("backend `faulty` is down: "), std::string::npos) << ended.text;
+  EXPECT_EQ(ended.body.at("/error/retryable"_json_pointer), false) << ended.text;
   EXPECT_EQ(me.get("/readyz").status, 200) << "the other backend serves";
   EXPECT_EQ(host_of(*gateway, "faulty"), -1);
   gateway->signal(SIGHUP);

@@ -8,6 +8,7 @@
 
 #include "gateway/front/http/json_answer.h"
 #include "lib/log.h"
+#include "lib/text.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -54,6 +55,14 @@ ApiError is_restarting(const std::string& backend) {
   return {.code = Code::kBackendUnavailable,
           .message = "backend `" + backend + "` is restarting",
           .retry_after_sec = 1};
+}
+
+ApiError without_host(const Backend& backend) {
+  if (backend.state != BackendState::kFailed && backend.state != BackendState::kQuarantined)
+    return is_restarting(backend.config.name);
+  return {.code = Code::kBackendUnavailable,
+          .message = "backend `" + backend.config.name + "` is down: " + printable(backend.reason, 1000),
+          .permanent = true};
 }
 
 Backends::Backends(asio::any_io_executor executor, const Config& config)

@@ -52,6 +52,8 @@ struct Backend {
 // Turns a decision that chose nothing into its error.
 ApiError refusal_of(const Decision& decision);
 ApiError is_restarting(const std::string& backend);
+// It cannot be asked: it is restarting, or down until an operator corrects it.
+ApiError without_host(const Backend& backend);
 
 class Backends {
  public:

@@ -15,7 +15,7 @@ constexpr std::chrono::seconds kCallsEndWithin{Cancel::kReleaseWithin + std::chr
     kAnswersEndWithin{1};
 
 const Backend& with_host(const Backend& backend) {
-  if (!backend.channel || !backend.settled || !backend.probe) throw is_restarting(backend.config.name);
+  if (!backend.channel || !backend.settled || !backend.probe) throw without_host(backend);
   return backend;
 }
 
@@ -366,7 +366,8 @@ asio::awaitable<void> SandboxChanges::finish_closing(SandboxPtr sandbox, const s
   } catch (const ApiError& error) {
     throw ApiError{.code = Code::kBackendUnavailable,
                    .message = "an earlier end of this sandbox is not finished: " + error.message,
-                   .retry_after_sec = 5};
+                   .retry_after_sec = error.permanent ? 0u : 5u,
+                   .permanent = error.permanent};
   }
 }
 
