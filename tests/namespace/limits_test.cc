@@ -74,7 +74,7 @@ TEST_F(Limits, AShellThatOutlivesItsChildIsKilledToo) {
 }
 
 TEST_F(Limits, ProcessesAreSharedByAllExecs) {
-  const auto own = limited("max_pids: 30", "pids");
+  const auto own = limited("max_pids: 36", "pids");
   if (!own) GTEST_SKIP() << "no pids controller here; the refusal named it";
   const Caller me(*own, "a");
   const std::string mark = new_mark();
@@ -83,7 +83,7 @@ TEST_F(Limits, ProcessesAreSharedByAllExecs) {
   ASSERT_TRUE(there_within(30, mark, 20));
   const Json second =
       me.run_argv({"sh", "-c", "for i in $(seq 20); do sleep 20 & done; echo all"}, {{"timeout_sec", 60}});
-  EXPECT_EQ(second.at("stdout"), "") << "40 processes came into being under a limit of 30";
+  EXPECT_EQ(second.at("stdout"), "") << "40 processes came into being under a limit of 36";
   EXPECT_EQ(Caller(*own, "b")
                 .run_argv({"sh", "-c", "for i in $(seq 20); do sleep 0.1 & done; echo all"})
                 .at("stdout"),
