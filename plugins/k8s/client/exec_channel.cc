@@ -90,8 +90,8 @@ class Channel final : public ExecChannel {
     return ::send(fd(), from, size, MSG_NOSIGNAL);
   }
   void shutdown() override {
+    ::shutdown(fd(), SHUT_RDWR);  // first: its thread, once woken, sends the end of the input
     signal_event(stop_.get());
-    ::shutdown(fd(), SHUT_RDWR);
   }
   [[nodiscard]] std::chrono::steady_clock::time_point last_received() const override { return heard_; }
   [[nodiscard]] std::optional<ExecEnd> ended() const override {
