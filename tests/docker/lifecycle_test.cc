@@ -43,17 +43,6 @@ TEST_F(Lifecycle, HardensWhatTheEngineRuns) {
   EXPECT_EQ(me.out("touch /tmp/x && echo ok"), "ok\n");
 }
 
-TEST_F(Lifecycle, LimitsThatNothingFitsIntoAreRefusedWithTheirKey) {
-  for (const std::string key : {"memory_mb", "max_pids"}) {
-    Gateway gateway(OnEngine::options({}, {}, "limits: {" + key + ": 2}"));
-    const Answer answer = Caller(gateway, "a").exec("true");
-    EXPECT_GE(answer.status, 400) << answer.text;
-    EXPECT_THAT(answer.text, HasSubstr("`limits." + key + "`"));
-    EXPECT_THAT(answer.text, HasSubstr("0 or at least 32"));
-    EXPECT_TRUE(containers("sandbox").empty());
-  }
-}
-
 TEST_F(Lifecycle, ADeadContainerCostsTheCallThatSawItAndNothingElse) {
   Gateway gateway(options());
   const Caller me(gateway, "a"), other(gateway, "b");

@@ -358,9 +358,9 @@ TEST(K8sExec, AReaderThatIsSlowSlowsTheServerAndIsNoHalfOpenConnection) {
   }));
   ExecRequest one = request();
   one.ping_every = milliseconds(50);
-  one.pong_patience = milliseconds(100);
+  one.pong_patience = milliseconds(1000);
   Open open(cluster, one);
-  std::this_thread::sleep_for(seconds(1));
+  std::this_thread::sleep_for(seconds(3));
   EXPECT_LT(sent, size_t{32} << 20);
   EXPECT_EQ(read_all(*open.channel).bytes.size(), size_t{64} << 20);
   EXPECT_TRUE(end_of(*open.channel).has_status);
