@@ -126,12 +126,15 @@ TEST(Codec, RefusesDescriptorsThatTheRecordDoesNotSayAndTheReverse) {
 TEST(Codec, RefusesACountThatNoBytesStandBehind) {
   ExecCall exec;
   Encoded encoded = encode(Call(std::move(exec)));
-  // The count of arguments precedes the count of variables and four limits.
-  size_t place = encoded.bytes.size() - 4 * 8 - 4 - 4;
-  for (uint32_t count : {1u, 1000u, uint32_t{kMaxItems}, uint32_t{kMaxItems} + 1, UINT32_MAX}) {
-    std::string bytes = encoded.bytes;
-    for (int i = 0; i < 4; ++i) bytes[place + i] = static_cast<char>(count >> (8 * i));
-    EXPECT_FALSE(decode_call(bytes, {}).ok()) << count;
+  // It ends with the counts of arguments, variables and limits, whether it is kept, and the grace.
+  for (const size_t back : {20, 16, 12}) {
+    const size_t place = encoded.bytes.size() - back;
+    ASSERT_EQ(encoded.bytes.substr(place, 4), std::string(4, '\0')) << back;
+    for (uint32_t count : {1u, 1000u, uint32_t{kMaxItems}, uint32_t{kMaxItems} + 1, UINT32_MAX}) {
+      std::string bytes = encoded.bytes;
+      for (int i = 0; i < 4; ++i) bytes[place + i] = static_cast<char>(count >> (8 * i));
+      EXPECT_FALSE(decode_call(bytes, {}).ok()) << back << ": " << count;
+    }
   }
 }
 
