@@ -366,10 +366,11 @@ class Front {
       return busy() || (app_.sandboxes.upkeep.reattaching() && !app_.config.keep_on_shutdown);
     };
     while (waited_for() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
+    app_.sandboxes.upkeep.begin_no_more();
     if (busy())
       for (const auto& [id, sandbox] : app_.sandboxes.records.all()) sandbox->end_calls(kShuttingDown);
     until = std::chrono::steady_clock::now() + budget::kAnswersEnd;
-    while (busy() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
+    while (waited_for() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
     if (const auto flushed = app_.state->flush(); !flushed)
       log::error("state_flush_failed", {{"reason", flushed.error().message}});
     // Its end is the supervisor's: hosts that see it go first do not know that it was no crash.

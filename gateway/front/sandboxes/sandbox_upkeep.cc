@@ -171,7 +171,7 @@ struct SandboxUpkeep::Reattachment {
   }
 
   [[nodiscard]] bool may_reattach(const Sandbox& sandbox) const {
-    return backend->channel && !sandbox.changing && !sandbox.busy_before(*backend->channel);
+    return backend->channel && !owner.ending_ && !sandbox.changing && !sandbox.busy_before(*backend->channel);
   }
 
   asio::awaitable<void> reattach_due() {

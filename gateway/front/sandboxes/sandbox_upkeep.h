@@ -22,6 +22,8 @@ class SandboxUpkeep {
   // another host comes. A sandbox with calls in the previous host stays there until they end.
   boost::asio::awaitable<void> reattach(std::shared_ptr<Backend> backend);
   [[nodiscard]] bool reattaching() const { return reattaching_.use_count() > 1; }
+  // None begins from now on: what is between two hosts at the end of the gateway would be stopped by neither.
+  void begin_no_more() { ending_ = true; }
   // Releases the sandboxes of backends that are no longer configured.
   void release_removed();
 
@@ -39,6 +41,7 @@ class SandboxUpkeep {
   SandboxChanges& changes_;
   const std::shared_ptr<void> reattaching_ = std::make_shared<char>();  // held by each that is at work
   std::unordered_set<std::string> stopping_idle_;                       // backends
+  bool ending_ = false;
 };
 
 }  // namespace isogate::front
