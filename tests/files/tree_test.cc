@@ -24,6 +24,11 @@ class Trees : public Box {
       if (each.path().filename() != ".purged" || !std::filesystem::is_empty(each.path())) return false;
     return true;
   }
+  // What a purge had no time to remove.
+  void sweep() const {
+    const Fd sandboxes(::open(sandboxes_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    EXPECT_TRUE(empty_trash(sandboxes.get(), -1).ok());
+  }
   // Recursively; includes what came before an error.
   Result<void> list(const std::string& path, Listed& listed) {
     auto request = request_for(path);
@@ -303,8 +308,7 @@ TEST_F(Trees, APurgeThatFailsLeavesAllOfTheSandbox) {
   ASSERT_EQ(::rmdir((sandboxes_ + "/.purged").c_str()), 0);
   EXPECT_OK(Workspace::purge(sandboxes_, kId));
   EXPECT_FALSE(exists(sandbox()));
-  const Fd sandboxes(::open(sandboxes_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  EXPECT_TRUE(empty_trash(sandboxes.get(), -1).ok()) << "what a purge had no time to remove";
+  sweep();
   EXPECT_TRUE(is_all_gone());
 }
 
@@ -323,8 +327,7 @@ TEST_F(Trees, PurgesAtOnceDoNotGetInEachOthersWay) {
   }
   EXPECT_OK(Workspace::purge(sandboxes_, kId));
   // What takes one of them longer than a second is left to the sweeper.
-  const Fd sandboxes(::open(sandboxes_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  EXPECT_TRUE(empty_trash(sandboxes.get(), -1).ok());
+  sweep();
   EXPECT_TRUE(is_all_gone());
 }
 
@@ -361,6 +364,8 @@ TEST_F(Trees, PurgeTakesEveryTraceAndMayBeRepeated) {
   dig("deep", 500);
   directory("closed", 0);
   EXPECT_OK(Workspace::purge(sandboxes_, kId));
+  EXPECT_FALSE(exists(sandbox()));
+  sweep();
   EXPECT_TRUE(is_all_gone());
   EXPECT_OK(Workspace::purge(sandboxes_, kId));
   EXPECT_STATUS(Workspace::purge(sandboxes_, ".."), ISOGATE_INVALID_ARGUMENT);
