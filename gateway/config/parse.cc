@@ -159,7 +159,8 @@ class ObjectReader {
   bool take(const Setting& setting, const Json& value, const std::string&, Integer* target) {
     double number = 0;
     if (!integral(value, number)) return false;
-    if ((number < setting.least || number > setting.most) && !(setting.or_zero && number == 0)) return false;
+    if ((number < setting.range.least || number > setting.range.most) && !(setting.or_zero && number == 0))
+      return false;
     *target = static_cast<Integer>(value.get<uint64_t>() * setting.scale);
     return true;
   }
@@ -167,7 +168,7 @@ class ObjectReader {
   bool take(const Setting& setting, const Json& value, const std::string&, double* target) {
     if (!value.is_number()) return false;
     auto number = value.get<double>();
-    if (!std::isfinite(number) || number < setting.least || number > setting.most) return false;
+    if (!std::isfinite(number) || number < setting.range.least || number > setting.range.most) return false;
     *target = number;
     return true;
   }
@@ -248,12 +249,12 @@ class ObjectReader {
 }  // namespace
 
 std::string range_text(const Setting& setting) {
-  if (setting.least == 0 && setting.most == 0) return {};
+  if (setting.range.least == 0 && setting.range.most == 0) return {};
   auto number = [](double value) {
     char text[32];
     return std::string(text, std::to_chars(text, text + sizeof text, value, std::chars_format::fixed).ptr);
   };
-  return (setting.or_zero ? "0, " : "") + number(setting.least) + " … " + number(setting.most);
+  return (setting.or_zero ? "0, " : "") + number(setting.range.least) + " … " + number(setting.range.most);
 }
 
 std::string expected_value(const Setting& setting) {

@@ -32,19 +32,16 @@ const Setting kKey[] = {
     {.path = "name",
      .field = FIELD(KeyConfig, name),
      .brief = "The key's name in the log.",
-     .details = "",
      .grammar = &kTenant,
      .required = true},
     {.path = "tenant",
      .field = FIELD(KeyConfig, tenant),
      .brief = "The tenant of the key: tenants never see each other's sandboxes.",
-     .details = "",
      .grammar = &kTenant,
      .required = true},
     {.path = "sha256",
      .field = FIELD(KeyConfig, sha256),
      .brief = "SHA-256 of the key, from `isogate key hash`.",
-     .details = "",
      .grammar = &kKeyHash,
      .required = true},
 };
@@ -53,13 +50,11 @@ const Setting kTlsClient[] = {
     {.path = "name",
      .field = FIELD(TlsClientConfig, name),
      .brief = "The certificate's name in the log.",
-     .details = "",
      .grammar = &kTenant,
      .required = true},
     {.path = "tenant",
      .field = FIELD(TlsClientConfig, tenant),
      .brief = "The tenant of the certificate.",
-     .details = "",
      .grammar = &kTenant,
      .required = true},
     {.path = "san",
@@ -75,13 +70,11 @@ const Setting kSharedDir[] = {
     {.path = "prefix",
      .field = FIELD(SharedDirConfig, prefix),
      .brief = "The prefix of the paths that mean this directory.",
-     .details = "",
      .grammar = &kPrefix,
      .required = true},
     {.path = "path",
      .field = FIELD(SharedDirConfig, path),
      .brief = "The directory on this host.",
-     .details = "",
      .grammar = &kAbsolutePath,
      .required = true},
 };
@@ -90,13 +83,11 @@ const Setting kBackendNames[] = {
     {.path = "name",
      .field = FIELD(BackendConfig, name),
      .brief = "Unique; what a request's `backend` names.",
-     .details = "",
      .grammar = &kName,
      .required = true},
     {.path = "plugin",
      .field = FIELD(BackendConfig, plugin),
      .brief = "The plugin: the name of a file in `plugin_dir` without .so, or an absolute path.",
-     .details = "",
      .grammar = &kPluginName,
      .may_be_empty = true,
      .fallback = "the backend's name"},
@@ -115,7 +106,6 @@ const Setting kBackendNames[] = {
     {.path = "groups",
      .field = FIELD(BackendConfig, groups),
      .brief = "Supplementary groups of that host, for the socket of an engine.",
-     .details = "",
      .grammar = &kUserName},
     {.path = "users",
      .field = FIELD(BackendConfig, users),
@@ -168,6 +158,10 @@ Field limit_field(void* owner) {
   return &static_cast<BackendConfig*>(owner)->sandbox_limits.at_row(Row);
 }
 
+Range range_of(const LimitKind& kind) {
+  return {kind.least > 1 ? static_cast<double>(kind.least) : 0, static_cast<double>(kind.most)};
+}
+
 template <size_t... Row>
 std::vector<Setting> limit_settings(std::index_sequence<Row...>) {
   static const std::string paths[] = {std::string("limits.") + kLimitKinds[Row].setting...};
@@ -175,8 +169,7 @@ std::vector<Setting> limit_settings(std::index_sequence<Row...>) {
                   .field = limit_field<Row>,
                   .brief = kLimitKinds[Row].sandbox_brief,
                   .details = kLimitKinds[Row].sandbox_details,
-                  .least = kLimitKinds[Row].least > 1 ? static_cast<double>(kLimitKinds[Row].least) : 0,
-                  .most = static_cast<double>(kLimitKinds[Row].most),
+                  .range = range_of(kLimitKinds[Row]),
                   .or_zero = kLimitKinds[Row].least > 1,
                   .scale = kLimitKinds[Row].scale}...};
 }

@@ -19,7 +19,7 @@ struct Typed {
   const Setting& setting;
 
   [[nodiscard]] Json number(const char* type) const {
-    const Json range = {{"minimum", bound(setting.least)}, {"maximum", bound(setting.most)}};
+    const Json range = {{"minimum", bound(setting.range.least)}, {"maximum", bound(setting.range.most)}};
     Json schema = {{"type", type}};
     if (setting.or_zero)
       schema["anyOf"] = {{{"const", 0}}, range};

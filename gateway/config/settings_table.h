@@ -32,13 +32,17 @@ struct Choice {
 // setting, the strictest wins, not the strongest source.
 enum class Strictest { kNone, kFirst, kLast };
 
+struct Range {
+  double least = 0, most = 0;
+};
+
 struct Setting {
   std::string_view path;  // inside its owner, dotted
   Field (*field)(void* owner);
-  std::string_view brief, details;
-  double least = 0, most = 0;  // numbers
-  bool or_zero = false;        // 0 is a value too, below `least`
-  uint64_t scale = 1;          // the field counts in units of 1/scale of the setting's
+  std::string_view brief, details = {};
+  Range range = {};      // numbers
+  bool or_zero = false;  // 0 is a value too, below the range
+  uint64_t scale = 1;    // the field counts in units of 1/scale of the setting's
   std::span<const Choice> choices = {};
   const Grammar* grammar = nullptr;  // of the text, or of each text of a list
   bool may_be_empty = false;         // texts: "" is a value
