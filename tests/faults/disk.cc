@@ -80,7 +80,8 @@ void Disk::repair() {
   unmount();
   ::unlink((below() + "/ballast").c_str());
   EXPECT_LE(run_program({"e2fsck", "-f", "-y", image()}).exit_code, 1) << "it cannot be repaired";
-  mounted_ = mount();
+  // The kernel may still be detaching the loop device of the first mount.
+  mounted_ = eventually(20, [this] { return mount(); });
   ASSERT_TRUE(mounted_);
   ::unlink((path() + "/ballast").c_str());
 }
