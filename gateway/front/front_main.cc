@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "gateway/base/budgets.h"
+#include "gateway/base/log_left.h"
 #include "gateway/base/privileges.h"
 #include "gateway/front/api/access.h"
 #include "gateway/front/api/port_proxy.h"
@@ -362,9 +363,9 @@ class Front {
     app_.long_execs->ask_all_to_end(app_.config.keep_on_shutdown);
     auto until = std::chrono::steady_clock::now() + deadline;
     // A sandbox that is not re-attached is not removed either.
-    const auto waited_for = [this] {
-      return busy() || (app_.sandboxes.upkeep.reattaching() && !app_.config.keep_on_shutdown);
-    };
+    const SandboxUpkeep& upkeep = app_.sandboxes.upkeep;
+    const bool keep = app_.config.keep_on_shutdown;
+    const auto waited_for = [&] { return busy() || (!keep && upkeep.reattaching()); };
     while (waited_for() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
     app_.sandboxes.upkeep.begin_no_more();
     if (busy())
@@ -376,7 +377,9 @@ class Front {
     // Its end is the supervisor's: hosts that see it go first do not know that it was no crash.
     drained_ = true;
     if (server_) server_->close_all();
-    control_.send("drained");
+    const auto left = keep ? std::vector<std::string>() : upkeep.without_host();
+    if (!left.empty()) log_left(left, "no backend host has them");
+    control_.send("drained", left.empty() ? "" : "sandboxes are left");
   }
 
   [[nodiscard]] bool busy() const { return app_.admission.running() > 0 || (server_ && server_->busy() > 0); }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gateway/base/budgets.h"
+#include "gateway/base/log_left.h"
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
 #include "lib/log.h"
@@ -228,12 +229,6 @@ std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
   helpers.clear();
   (void)::eventfd_write(over.get(), 1);
   return this->ids();
-}
-
-void log_left(const std::vector<std::string>& ids, const std::string& reason) {
-  std::string names;
-  for (const std::string& id : ids) names += (names.empty() ? "" : " ") + id;
-  log::error("sandboxes_left_open", {{"count", ids.size()}, {"sandboxes", names}, {"reason", reason}});
 }
 
 }  // namespace isogate

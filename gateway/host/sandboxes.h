@@ -81,7 +81,4 @@ class Sandboxes {
   std::unordered_map<std::string, Box> boxes_;
 };
 
-// One line for all that a host leaves behind.
-void log_left(const std::vector<std::string>& ids, const std::string& reason);
-
 }  // namespace isogate

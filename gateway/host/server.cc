@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "gateway/base/budgets.h"
+#include "gateway/base/log_left.h"
 #include "gateway/host/orders.h"
 #include "gateway/ipc/codec.h"
 #include "lib/log.h"
@@ -130,8 +131,8 @@ void Server::wait_for_end() {
     int ready = ::poll(watch, 3, static_cast<int>(tick.count()));
     if (ready < 0) continue;
     if (ready == 0) workers_.trim();
-    if (watch[0].revents != 0 || watch[2].revents != 0) return;
     if (watch[1].revents != 0 && read_control()) return;
+    if (watch[0].revents != 0 || watch[2].revents != 0) return;
   }
 }
 

@@ -84,6 +84,7 @@ void FrontProcess::receive() {
       kill_at_.reset();
       events_.ready();
     } else if (record.type == "drained") {
+      if (!record.message.empty()) context_.had_to_kill = true;
       events_.drained();
     } else if (record.type == "stuck") {
       events_.stuck(record.message, record.generation);

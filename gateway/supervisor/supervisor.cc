@@ -343,7 +343,8 @@ void Supervisor::terminate() {
   notify_service_manager("STOPPING=1");
   log::info("draining", {{"deadline_sec", context_.config.drain_timeout_sec}});
   front_->retire();
-  backends_.retire();
+  // A host that crashes meanwhile comes back, and ends what it left running.
+  if (context_.config.keep_on_shutdown || !front_->ready()) backends_.retire();
   if (!front_->ready()) return stop_hosts();
   phase_ = Phase::kDraining;
   phase_deadline_ =

@@ -1,5 +1,6 @@
 // A backend whose steps fail when a file says so. It claims isolation and has none; its execs print whether
 // the gateway had measured and accepted what they run in.
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "isogate/backend.hpp"
 
@@ -44,6 +46,16 @@ class Stage {
     ::close(::open((directory_ + "/" + name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
   }
   void remove(const std::string& name) const { ::unlink((directory_ + "/" + name).c_str()); }
+  // The ids of what has such a file.
+  [[nodiscard]] std::vector<std::string> ids_of(const std::string& suffix) const {
+    std::vector<std::string> ids;
+    DIR* const all = ::opendir(directory_.c_str());
+    while (const dirent* each = all != nullptr ? ::readdir(all) : nullptr)
+      if (const std::string name = each->d_name; name.ends_with(suffix))
+        ids.push_back(name.substr(0, name.size() - suffix.size()));
+    if (all != nullptr) ::closedir(all);
+    return ids;
+  }
 
  private:
   std::string directory_;
@@ -108,9 +120,11 @@ class StagedSandbox final : public sdk::Sandbox {
 
 class StagedBackend final : public sdk::Backend {
  public:
-  StagedBackend(sdk::Host, std::string_view config) : stage_(directory_of(config)) {}
+  StagedBackend(sdk::Host, std::string_view config)
+      : stage_(directory_of(config)), runs_(config.find("\"runs\":true") != config.npos) {}
 
-  void probe(const sdk::Call&, isogate_probe& probe) override {
+  void probe(const sdk::Call& call, isogate_probe& probe) override {
+    stage_.hang("probe", call);
     probe.verdict = ISOGATE_PROBE_AVAILABLE;
     probe.isolation = ISOGATE_ISOLATION_NAMESPACE;
     probe.locality = ISOGATE_LOCALITY_HOST;
@@ -121,6 +135,7 @@ class StagedBackend final : public sdk::Backend {
     const std::string id(sdk::view(spec.sandbox_id));
     const bool there = stage_.has(id + ".workspace"), runs = stage_.has(id + ".place");
     const bool attach_only = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
+    if ((spec.flags & ISOGATE_OPEN_RUNNING_ONLY) != 0) stage_.check("re-attach");
     if (!attach_only) stage_.check("open");
     if (!there && attach_only) throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox");
     if (!there && (spec.flags & ISOGATE_OPEN_KNOWN) != 0)
@@ -130,8 +145,13 @@ class StagedBackend final : public sdk::Backend {
     if (!attach_only) stage_.hang("made", call);
     if (!attach_only) stage_.check("made");
     info.isolation = ISOGATE_ISOLATION_NAMESPACE;
-    info.flags = (there ? ISOGATE_SANDBOX_ATTACHED : 0u) | (runs ? 0u : ISOGATE_SANDBOX_FRESH);
+    info.flags = (there ? ISOGATE_SANDBOX_ATTACHED : 0u) | (runs ? 0u : ISOGATE_SANDBOX_FRESH) |
+                 (runs_ ? ISOGATE_SANDBOX_RUNS : 0u);
     return std::make_unique<StagedSandbox>(stage_, id);
+  }
+  void enumerate(const sdk::Call&, const sdk::RecordSink& sink) override {
+    for (const std::string& id : stage_.ids_of(".workspace"))
+      sink.add(id, "", runs_ && stage_.has(id + ".place") ? ISOGATE_SANDBOX_RUNS : 0u);
   }
 
  private:
@@ -140,6 +160,7 @@ class StagedBackend final : public sdk::Backend {
     return at == config.npos ? "" : std::string(config.substr(at + 9, config.find('"', at + 9) - at - 9));
   }
   Stage stage_;
+  bool runs_;  // what it opens outlives its host
 };
 
 }  // namespace
@@ -149,4 +170,5 @@ ISOGATE_EXPORT_BACKEND(StagedBackend, .id = "com.example.staged", .version = "1.
                        .locality = ISOGATE_LOCALITY_HOST,
                        .capabilities = ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_PERSISTENT |
                                        ISOGATE_CAP_PROVEN_EXECS,
-                       .config_schema_json = R"({"type":"object","properties":{"stage":{"type":"string"}}})")
+                       .config_schema_json = R"({"type":"object","properties":{"stage":{"type":"string"},
+                                                                          "runs":{"type":"boolean"}}})")

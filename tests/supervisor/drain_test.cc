@@ -124,16 +124,16 @@ TEST_F(Drain, a_front_that_dies_while_draining_is_not_started_again) {
   EXPECT_EQ(gateway.count("backend_host_started"), 1);
 }
 
-TEST_F(Drain, a_host_that_crashes_while_draining_is_reported_and_not_restarted) {
+TEST_F(Drain, a_host_that_crashes_while_draining_is_restarted_to_end_what_it_left) {
   Supervised gateway({.instance = "no-drain"});
   up(gateway);
   gateway.signal(SIGTERM);
   gateway.line("front got drain");
   ::kill(gateway.host_pid("one"), SIGKILL);
   const Json down = gateway.told_front("one", "down");
-  EXPECT_EQ(down["restarting"], false);
+  EXPECT_EQ(down["restarting"], true);
   EXPECT_EQ(gateway.wait(), 0);
-  EXPECT_EQ(gateway.count("backend_host_started"), 1);
+  EXPECT_EQ(gateway.count("backend_host_started"), 2);
 }
 
 TEST_F(Drain, a_stop_before_anything_is_ready_ends_in_order) {

@@ -32,6 +32,7 @@ struct Backend {
   BackendState state = BackendState::kStarting;
   std::string reason = "its host is starting";
   uint64_t generation = 0;
+  std::optional<uint64_t> offered;  // the last one that was asked to re-attach all that runs
   uint64_t restarts = 0;
   bool probing = false;                                // by probe_loop()
   bool settled = false;                                // its host has been probed, or is known to be down
@@ -44,6 +45,11 @@ struct Backend {
   CallGate ports{"connections to ports"};
   std::shared_ptr<StartWindow> starts;
 
+  // Whether its host serves, or may come to.
+  [[nodiscard]] bool may_serve() const {
+    const bool unavailable = settled && probe && probe->verdict == ISOGATE_PROBE_UNAVAILABLE;
+    return !unavailable && state != BackendState::kFailed && state != BackendState::kQuarantined;
+  }
   [[nodiscard]] bool serves() const {
     return channel && settled && probe && probe->verdict != ISOGATE_PROBE_UNAVAILABLE;
   }

@@ -59,6 +59,28 @@ OnBehalf place_for_call(const Lease& lease, bool durable) {
   return lease.with_place(lease.backend->gate.enter(lease.sandbox->row.tenant, durable));
 }
 
+// Calls `act` when the sandbox is ended, for as long as it lives.
+class OnEndOf {
+ public:
+  OnEndOf(SandboxPtr sandbox, std::function<void()> act)
+      : sandbox_(std::move(sandbox)), act_(std::move(act)) {
+    sandbox_->kills.insert(&kill_);
+  }
+  ~OnEndOf() { sandbox_->kills.erase(&kill_); }
+  OnEndOf(const OnEndOf&) = delete;
+  OnEndOf& operator=(const OnEndOf&) = delete;
+  [[nodiscard]] bool ended() const { return ended_; }
+
+ private:
+  SandboxPtr sandbox_;
+  std::function<void()> act_;
+  bool ended_ = false;
+  std::function<void()> kill_ = [this] {
+    ended_ = true;
+    act_();
+  };
+};
+
 }  // namespace
 
 ipc::FileCall file_call(const Lease& lease, ipc::FileVerb verb, FileTarget target) {
@@ -84,9 +106,10 @@ asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, Fi
   const auto limit = verb == ipc::FileVerb::kRemove ? kLongest : target.idle;
   cancel->fire_after(limit);
   const OnKill on_kill(killer, [cancel] { cancel->fire(); });
+  const OnEndOf on_end(lease.sandbox, [cancel] { cancel->fire(); });
   ipc::Reply reply =
       co_await lease.channel->call(file_call(lease, verb, std::move(target)), cancel, std::move(whose));
-  if (reply.status == ISOGATE_CANCELLED && cancel->fired() && !killer.killed())
+  if (reply.status == ISOGATE_CANCELLED && cancel->fired() && !killer.killed() && !on_end.ended())
     reply.message = "the backend did not answer " + within(limit);
   co_return reply;
 }

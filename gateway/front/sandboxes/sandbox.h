@@ -35,7 +35,7 @@ struct Sandbox {
   SandboxRow row;
   bool known = false;      // in the state store; `row.state`: whether it was ever accepted
   bool runs = false;       // it outlives its host, and one host at a time has it open
-  bool left_over = false;  // by an earlier gateway, half-made or half-removed
+  bool left_over = false;  // half-made or half-closed, which the next host is to end
   // A close that began and has not succeeded, ISOGATE_CLOSE_*: no call but another close may follow.
   std::optional<uint32_t> closing;
   // The host it is open in; null: none. Where it `runs`, held until the next host has it.
@@ -64,8 +64,14 @@ struct Sandbox {
   }
   void closed() {
     closing.reset();
+    gone();
+  }
+  // Nothing of it runs.
+  void gone() {
+    runs = false;
     open_in.reset();
   }
+  [[nodiscard]] bool has_host() const { return open_in && open_in->connected(); }
   // Before its host is asked to close it, which waits for what runs.
   void end_watches(WatchEnd why) {
     for (auto* end : std::exchange(watches, {})) (*end)(why);
@@ -133,7 +139,7 @@ class Lease {
     if (status == ISOGATE_SANDBOX_LOST) sandbox->row.state = SandboxRow::State::kLost;
     if (sandbox->open_in != channel) return;  // it has been opened since, elsewhere
     sandbox->end_watches(WatchEnd::kSandboxEnded);
-    sandbox->open_in.reset();
+    sandbox->gone();
   }
   // An exec in it ran in the wrong place: it is closed before anything else runs in it.
   void distrust() const {

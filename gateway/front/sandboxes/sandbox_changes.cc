@@ -94,8 +94,12 @@ struct SandboxChanges::Opening {
       co_return;
     }
     const bool nothing_made = reply.status != ISOGATE_LOST && channel->connected();
-    if (nothing_made && sandbox.known && row.state == SandboxRow::State::kOpening)
-      owner.records_.remove_record(sandbox);
+    if (sandbox.known && row.state == SandboxRow::State::kOpening) {
+      if (nothing_made)
+        owner.records_.remove_record(sandbox);
+      else if (for_a_call)
+        sandbox.left_over = true;
+    }
     ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
     if (reply.status == ISOGATE_LOST)
       error.code = Code::kBackendUnavailable;  // nothing of the tenant's had started
@@ -133,7 +137,10 @@ struct SandboxChanges::Opening {
   }
 
   [[nodiscard]] bool runs() const { return (opened.flags & ISOGATE_SANDBOX_RUNS) != 0; }
-  void take() { sandbox.open_in = sandbox.runs ? channel : channel->shared_from_this(); }
+  // Of a backend that was removed meanwhile, it is released as by release_removed().
+  void take() {
+    sandbox.open_in = sandbox.runs && backend.configured ? channel : channel->shared_from_this();
+  }
 
   // Two hosts would take what runs from each other.
   asio::awaitable<void> close_in_host_before() {
@@ -260,6 +267,7 @@ struct SandboxChanges::Opening {
     try {
       co_await close_again(mode);
     } catch (const ApiError& error) {
+      sandbox.left_over = true;
       log::error("sandbox_not_closed", {{"sandbox_id", row.sandbox_id}, {"reason", error.message}});
       co_return;
     }

@@ -90,11 +90,12 @@ struct SandboxUpkeep::Reattachment {
     asio::steady_timer pause(owner.executor_);
     for (int tries = 0; backend->channel == channel;) {
       if (backend->serves()) {
-        const auto at_work = owner.reattaching_;
-        if (!left) co_await end_never_accepted();
+        const auto at_work = owner.at_work_;
+        if (!left) co_await end_left_over();
         if (!left) co_await look_what_runs();
         if (!left) tries = std::min(tries + 1, kTries);
         if (left) co_await reattach_due();
+        if (left && backend->channel == channel) backend->offered = channel->identity().generation;
       }
       if (left && left->empty()) co_return;
       pause.expires_after(left ? kLook : pause_after(tries));
@@ -102,25 +103,26 @@ struct SandboxUpkeep::Reattachment {
     }
   }
 
-  // What a crash left between its intent and its acceptance, or in the middle of its purge.
-  asio::awaitable<void> end_never_accepted() {
+  // What a crash left between its intent and its acceptance, or in the middle of its close.
+  asio::awaitable<void> end_left_over() {
     std::vector<SandboxPtr> due;
     for (const auto& [id, sandbox] : owner.records_.all()) {
       if (!sandbox->left_over || sandbox->row.backend != name) continue;
       sandbox->left_over = false;  // tried once: what ends its host would end it again and again
-      if (sandbox->known && !sandbox->row.was_accepted() && !sandbox->open_in) due.push_back(sandbox);
+      due.push_back(sandbox);
     }
     for (const auto& sandbox : due) {
       const std::string& id = sandbox->row.sandbox_id;
       if (owner.records_.known(id) != sandbox) continue;  // its agent may have ended it and begun another
-      if (!backend->channel || sandbox->changing || sandbox->calls != 0 || sandbox->open_in) continue;
+      const bool half_made = !sandbox->row.was_accepted() && !sandbox->has_host() && sandbox->calls == 0;
+      if (!backend->channel || sandbox->changing || (!sandbox->closing && !half_made)) continue;
       const auto failure = co_await failure_of(end_left_over(sandbox));
       if (failure) {
         log::warn("sandbox_not_ended", {{"sandbox_id", id}, {"reason", failure->message}});
         continue;
       }
-      log::info("sandbox_never_accepted_ended", {{"sandbox_id", id}});
-      if (!sandbox->known) continue;
+      log::info("sandbox_left_over_ended", {{"sandbox_id", id}});
+      if (!sandbox->known || sandbox->row.was_accepted()) continue;
       owner.records_.remove_record(*sandbox);
       owner.records_.forget_if_unknown(id);
     }
@@ -160,7 +162,9 @@ struct SandboxUpkeep::Reattachment {
     for (const auto& [id, sandbox] : owner.records_.all()) {
       if (!sandbox->known || !sandbox->row.was_accepted() || sandbox->closing) continue;
       if (sandbox->row.backend != name || sandbox->open_in == channel) continue;
-      if (running.contains(id) || (sandbox->runs && sandbox->open_in)) left->push_back({.sandbox = sandbox});
+      if (!running.contains(id) && !(sandbox->runs && sandbox->open_in)) continue;
+      sandbox->runs = true;
+      left->push_back({.sandbox = sandbox});
     }
     size_t unknown = 0;
     for (const std::string& id : running)
@@ -176,11 +180,18 @@ struct SandboxUpkeep::Reattachment {
 
   asio::awaitable<void> reattach_due() {
     std::vector<Left*> due;
+    for (const Left& each : *left) cut_lasting_ports(*each.sandbox);
     for (Left& each : *left)
       if (may_reattach(*each.sandbox) && each.due <= steady_clock::now()) due.push_back(&each);
     std::function<asio::awaitable<void>(size_t)> act = [&](size_t i) { return reattach_one(*due[i]); };
     co_await act_on_each(owner.executor_, due.size(), kReattachedAtOnce, std::move(act));
     std::erase_if(*left, [](const Left& each) { return each.done; });
+  }
+
+  // Where nothing but connections to ports keeps it in the host before.
+  void cut_lasting_ports(const Sandbox& sandbox) const {
+    if (backend->channel && sandbox.busy_before(*backend->channel) && sandbox.calls == sandbox.ports.size())
+      sandbox.cut_ports("the sandbox's backend is replaced", true);
   }
 
   // A call that comes meanwhile waits, and opens it itself if need be.
@@ -198,6 +209,7 @@ struct SandboxUpkeep::Reattachment {
     const bool warn = ++one.tries == kTries;  // it is tried on, once a minute
     one.due = steady_clock::now() + pause_after(std::min(one.tries, kTries));
     if (sandbox.used == steady_clock::time_point{}) sandbox.used = steady_clock::now();
+    if (failure && one.done) sandbox.gone();
     if (failure && (one.done || warn)) {
       sandbox.open_in.reset();
       log::warn("sandbox_not_reattached",
@@ -209,6 +221,24 @@ struct SandboxUpkeep::Reattachment {
 asio::awaitable<void> SandboxUpkeep::reattach(std::shared_ptr<Backend> backend) {
   Reattachment reattachment{*this, std::move(backend)};
   co_await reattachment.run();
+}
+
+bool SandboxUpkeep::reattaching() const {
+  if (at_work_.use_count() > 1) return true;
+  const auto& all = records_.all();
+  return std::any_of(all.begin(), all.end(), [this](const auto& each) {
+    const Sandbox& sandbox = *each.second;
+    if (!sandbox.known || !sandbox.row.was_accepted() || sandbox.closing || sandbox.has_host()) return false;
+    const auto backend = backends_.find(sandbox.row.backend);
+    return backend && backend->may_serve() && (sandbox.runs || backend->offered != backend->generation);
+  });
+}
+
+std::vector<std::string> SandboxUpkeep::without_host() const {
+  std::vector<std::string> ids;
+  for (const auto& [id, sandbox] : records_.all())
+    if (sandbox->known && sandbox->runs && !sandbox->has_host()) ids.push_back(id);
+  return ids;
 }
 
 void SandboxUpkeep::release_removed() {
@@ -248,9 +278,15 @@ asio::awaitable<void> SandboxUpkeep::stop_if_idle(SandboxPtr sandbox, seconds li
   const auto backend = backends_.find(sandbox->row.backend);
   if (!backend || !backend->channel || sandbox->changing || sandbox->calls != 0) co_return;
   if (sandbox->open_in != backend->channel || steady_clock::now() - sandbox->used < limit) co_return;
-  const Change changing(sandbox);  // whoever calls meanwhile waits, and opens it again
-  const auto failure = co_await failure_of(changes_.close(*sandbox, *backend, ISOGATE_CLOSE_STOP, "idle"));
+  std::optional<ApiError> failure;
+  if (sandbox->closing) {
+    failure = co_await failure_of(changes_.finish_closing(sandbox, "idle"));
+  } else {
+    const Change changing(sandbox);  // whoever calls meanwhile waits, and opens it again
+    failure = co_await failure_of(changes_.close(*sandbox, *backend, ISOGATE_CLOSE_STOP, "idle"));
+  }
   if (failure) {
+    sandbox->left_over = true;
     log::warn("sandbox_not_stopped", {{"sandbox_id", sandbox->row.sandbox_id}, {"reason", failure->message}});
     co_return;
   }

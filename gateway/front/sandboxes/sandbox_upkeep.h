@@ -1,5 +1,5 @@
-// What happens to sandboxes without a call: a new host re-attaches what runs, what a crash left half-made is
-// ended, and what is idle is stopped. The front's one thread.
+// What happens to sandboxes without a call: a new host re-attaches what runs, what a crash left half-made or
+// half-closed is ended, and what is idle is stopped. The front's one thread.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "gateway/front/sandboxes/sandbox_changes.h"
 
@@ -21,9 +22,12 @@ class SandboxUpkeep {
   // Opens the running sandboxes of that backend in its new host, a few at a time, until none is left or
   // another host comes. A sandbox with calls in the previous host stays there until they end.
   boost::asio::awaitable<void> reattach(std::shared_ptr<Backend> backend);
-  [[nodiscard]] bool reattaching() const { return reattaching_.use_count() > 1; }
+  // Something may run that no host has, and a host comes to have it.
+  [[nodiscard]] bool reattaching() const;
   // None begins from now on: what is between two hosts at the end of the gateway would be stopped by neither.
   void begin_no_more() { ending_ = true; }
+  // The ids of what runs and no host has.
+  [[nodiscard]] std::vector<std::string> without_host() const;
   // Releases the sandboxes of backends that are no longer configured.
   void release_removed();
 
@@ -39,8 +43,8 @@ class SandboxUpkeep {
   Backends& backends_;
   SandboxRegister& records_;
   SandboxChanges& changes_;
-  const std::shared_ptr<void> reattaching_ = std::make_shared<char>();  // held by each that is at work
-  std::unordered_set<std::string> stopping_idle_;                       // backends
+  const std::shared_ptr<void> at_work_ = std::make_shared<char>();  // held by each Reattachment at work
+  std::unordered_set<std::string> stopping_idle_;                   // backends
   bool ending_ = false;
 };
 

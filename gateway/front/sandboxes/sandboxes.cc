@@ -157,6 +157,7 @@ asio::awaitable<void> Sandboxes::end(std::string tenant, std::string agent, bool
     log::info("sandbox_ended",
               {{"sandbox_id", id}, {"tenant", wanted.tenant}, {"agent_id", wanted.agent}, {"purged", purge}});
   } catch (...) {
+    sandbox->left_over = sandbox->left_over || sandbox->closing;
     records.forget_if_unknown(id);
     throw;
   }
