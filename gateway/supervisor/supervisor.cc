@@ -161,6 +161,7 @@ Supervisor::Supervisor(const Config& config, const ServeOptions& options) : opti
     notify_service_manager("READY=1");
   };
   events.lost = [this] {
+    if (phase_ == Phase::kDraining) backends_.retire();
     if (phase_ < Phase::kStopping) backends_.front_lost();
   };
   events.drained = [this] {
