@@ -13,6 +13,7 @@
 #include "plugins/docker/client/engine.h"
 #include "plugins/docker/profile.h"
 #include "tests/docker/engine_proxy.h"
+#include "tests/docker/swaps.h"
 #include "tests/local/plugin.h"
 #include "tests/support/program.h"
 
@@ -45,10 +46,10 @@ class DockerFaults : public Local {
     proxy_ = std::make_unique<EngineProxy>(std::string(address).substr(7));
     Backend::instance = "faults-" + random_hex(6);
   }
-  void make(Json more = Json::object()) {
+  void make(Json more = Json::object(), uint32_t flags = 0) {
     Json all = {{"host", proxy_->address()}, {"image", "isogate-test:small"}};
     all.update(more);
-    backend_ = std::make_unique<Backend>(state_, "docker", all.dump(), 0);
+    backend_ = std::make_unique<Backend>(state_, "docker", all.dump(), flags);
     ASSERT_NE(backend_->it, nullptr) << backend_->error;
   }
 
@@ -210,6 +211,42 @@ TEST_F(DockerFaults, AnEngineThatDoesNotApplyTheProfileServesNobody) {
   EXPECT_EQ(measure(box, found), ISOGATE_UNAVAILABLE);
   EXPECT_NE(box.error.find("seccomp_profile"), std::string::npos) << box.error;
   EXPECT_EQ(left(), "") << "its container goes at once";
+}
+
+// The limits are compared, whatever the Engine reports about itself.
+TEST_F(DockerFaults, AnEngineThatDoesNotLimitAsAskedServesNobody) {
+  const auto change = [&](const char* limit, int64_t value) {
+    proxy_->edit_containers([limit, value](const std::string& body) {
+      Json json = Json::parse(body);
+      json["HostConfig"][limit] = value;
+      return json.dump();
+    });
+  };
+  make();
+  const auto expect_refusal = [&](const char* limit, int64_t value) {
+    change(limit, value);
+    Box box(*backend_, Box::Deferred{});
+    EXPECT_EQ(open(box), ISOGATE_UNAVAILABLE) << limit;
+    EXPECT_NE(box.error.find(limit + std::string(" is ") + std::to_string(value)), std::string::npos)
+        << box.error;
+    EXPECT_EQ(left(), "") << "its container goes at once";
+  };
+  docker::with_swap(true, [&] { expect_refusal("MemorySwap", -1); });
+  expect_refusal("MemorySwap", int64_t{1} << 30);
+  expect_refusal("NanoCpus", 1'500'000'000);
+  expect_refusal("PidsLimit", 1024);
+
+  const auto expect_service = [&] {
+    Box box(*backend_, Box::Deferred{});
+    open_at_last(box, "");
+    expect_isolated(box, "");
+    purge_at_last(box, "");
+  };
+  change("MemorySwap", -1);
+  docker::with_swap(false, expect_service);
+  backend_.reset();
+  make(Json::object(), ISOGATE_HOST_LIMITS_BEST_EFFORT);
+  docker::with_swap(true, expect_service);
 }
 
 // The next call finds the container gone, or its stopped processes dead.
