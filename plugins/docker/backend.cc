@@ -311,6 +311,8 @@ DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandb
     recorded_container(asked.id, as_root_ ? identity.uid : ::geteuid()).end(call);
     opened = attempt();
   }
+  if (!opened && as_root_)
+    (void)registry_.release(asked.id, identity.uid).ok();  // refused once there are files
   return or_throw(std::move(opened));
 }
 

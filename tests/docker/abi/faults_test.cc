@@ -1,10 +1,14 @@
 // Every request to the Engine fails once, in each way, in every step of a sandbox's life: what follows is an
 // error or the isolation that was promised, and what was purged is gone.
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -247,6 +251,31 @@ TEST_F(DockerFaults, AnEngineThatDoesNotLimitAsAskedServesNobody) {
   backend_.reset();
   make(Json::object(), ISOGATE_HOST_LIMITS_BEST_EFFORT);
   docker::with_swap(true, expect_service);
+}
+
+// Else the uids run out on a disk that one tenant has filled.
+TEST_F(DockerFaults, ASandboxThatHasNoRoomKeepsNoUid) {
+  const std::string sandboxes = state_ + "/sandboxes";
+  ASSERT_EQ(::mount("none", sandboxes.c_str(), "tmpfs", 0, "size=1m,mode=0711"), 0) << strerror(errno);
+  make();
+  {
+    std::ofstream ballast(sandboxes + "/ballast");
+    ballast << std::string(2 << 20, 'x') << std::flush;
+  }
+  for (int number = 1; number <= 20; ++number) {
+    const Box box(*backend_, number, Backend::instance + std::to_string(number));
+    EXPECT_NE(box.status, ISOGATE_OK);
+  }
+  EXPECT_EQ(registered_uids(state_), "");
+  EXPECT_EQ(left(), "");
+  ASSERT_EQ(::unlink((sandboxes + "/ballast").c_str()), 0);
+  {
+    Box box(*backend_, Box::Deferred{});
+    open_at_last(box, "");
+    purge_at_last(box, "");
+  }
+  backend_.reset();
+  EXPECT_EQ(::umount2(sandboxes.c_str(), MNT_DETACH), 0);
 }
 
 // The next call finds the container gone, or its stopped processes dead.
