@@ -265,8 +265,13 @@ void Backend::undo(const Home& home, std::shared_ptr<Container> container, bool 
   try {
     const BoundedCall soon(kBackendPatience);
     work(soon.call());
-  } catch (const std::exception&) {
+    return;
+  } catch (const std::exception&) {  // later, then
+  }
+  try {
     services().background.begin(undo_key(id), "what was made of " + id + " is removed", work);
+  } catch (const std::exception& error) {
+    host_.log(ISOGATE_LOG_ERROR, "what was made of " + id + " stays until its next call: " + error.what());
   }
 }
 

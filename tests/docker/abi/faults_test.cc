@@ -1,6 +1,7 @@
 // Every request to the Engine fails once, in each way, in every step of a sandbox's life: what follows is an
 // error or the isolation that was promised, and what was purged is gone.
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -276,6 +277,26 @@ TEST_F(DockerFaults, ASandboxThatHasNoRoomKeepsNoUid) {
   }
   backend_.reset();
   EXPECT_EQ(::umount2(sandboxes.c_str(), MNT_DETACH), 0);
+}
+
+// This process lives on: a second failure must not end it.
+TEST_F(DockerFaults, WithoutDescriptorsAnOpenFailsAndTheNextOneCleansUp) {
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  proxy_->edit_containers([&usual](const std::string& body) {
+    const rlimit none{3, usual.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    return body;
+  });
+  make();
+  Box box(*backend_, Box::Deferred{});
+  const isogate_status status = open(box);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_NE(status, ISOGATE_OK);
+  EXPECT_NE(left(), "") << "it failed after the container was created, and could not be undone";
+  proxy_->edit_containers(nullptr);
+  open_at_last(box, "");
+  purge_at_last(box, "");
 }
 
 // The next call finds the container gone, or its stopped processes dead.
