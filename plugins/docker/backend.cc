@@ -265,8 +265,13 @@ void Backend::undo(const Home& home, std::shared_ptr<Container> container, bool 
   try {
     const BoundedCall soon(kBackendPatience);
     work(soon.call());
-  } catch (const std::exception&) {
+    return;
+  } catch (const std::exception&) {  // later, then
+  }
+  try {
     services().background.begin(undo_key(id), "what was made of " + id + " is removed", work);
+  } catch (const std::exception& error) {
+    host_.log(ISOGATE_LOG_ERROR, "what was made of " + id + " stays until its next call: " + error.what());
   }
 }
 
@@ -311,6 +316,8 @@ DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandb
     recorded_container(asked.id, as_root_ ? identity.uid : ::geteuid()).end(call);
     opened = attempt();
   }
+  if (!opened && as_root_)
+    (void)registry_.release(asked.id, identity.uid).ok();  // refused once there are files
   return or_throw(std::move(opened));
 }
 
@@ -418,20 +425,20 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
-// ISOGATE_CAP_SANDBOX_LIMIT_*
-uint64_t limits_of(const EngineInfo& info) {
+// ISOGATE_CAP_SANDBOX_LIMIT_*; `no_swap`: on the Engine's machine.
+uint64_t limits_of(const EngineInfo& info, bool no_swap) {
   // podman claims that it can there, and silently ignores them.
   if (info.rootless && (info.cgroup_version == "1" || info.cgroup_driver == "none")) return 0;
-  return (info.memory_limit ? ISOGATE_CAP_SANDBOX_LIMIT_MEMORY : 0) |
+  const bool memory = info.memory_limit && (info.swap_limit || no_swap);
+  return (memory ? ISOGATE_CAP_SANDBOX_LIMIT_MEMORY : 0) |
          (info.cpu_quota ? ISOGATE_CAP_SANDBOX_LIMIT_CPU : 0) |
          (info.pids_limit ? ISOGATE_CAP_SANDBOX_LIMIT_PIDS : 0);
 }
 
-std::string limits_missing(const EngineInfo& info, const Config& config) {
+std::string limits_missing(uint64_t limited, const Config& config) {
   std::string missing;
   const auto check = [&](const char* name, bool wanted, uint64_t limit) {
-    if (wanted && (limits_of(info) & limit) == 0)
-      missing += (missing.empty() ? "" : ", ") + std::string(name);
+    if (wanted && (limited & limit) == 0) missing += (missing.empty() ? "" : ", ") + std::string(name);
   };
   check("memory_mb", config.memory_mb != 0, ISOGATE_CAP_SANDBOX_LIMIT_MEMORY);
   check("cpus", config.cpus != 0, ISOGATE_CAP_SANDBOX_LIMIT_CPU);
@@ -440,7 +447,7 @@ std::string limits_missing(const EngineInfo& info, const Config& config) {
 }
 
 // Why this Engine cannot be used; empty: it can.
-std::string obstacle(const EngineInfo& info, const Config& config, bool as_root) {
+std::string obstacle(const EngineInfo& info, uint64_t limited, const Config& config, bool as_root) {
   if (info.rootless && as_root && config.workspace != Place::kVolume)
     return "this Engine is rootless and the gateway is root's: inside, no user but the Engine's own can "
            "write to "
@@ -448,11 +455,14 @@ std::string obstacle(const EngineInfo& info, const Config& config, bool as_root)
   if (!info.podman && info.processors > 0 && config.cpus > static_cast<double>(info.processors))
     return "`cpus` is above the " + std::to_string(info.processors) +
            " processors of this Engine's machine, and it makes no such container: lower it, or set it to 0";
-  const std::string missing = limits_missing(info, config);
+  const std::string missing = limits_missing(limited, config);
   if (missing.empty()) return {};
   if (info.rootless && info.cgroup_version == "1")
     return "this Engine is rootless on cgroups v1, where it cannot limit " + missing +
            ": use cgroups v2 or an Engine of root, or set these to 0";
+  if (missing == "memory_mb" && info.memory_limit)
+    return "memory_mb bounds memory and swap together, and this Engine cannot limit swap: boot its machine "
+           "with swapaccount=1; or, if that is this machine, turn its swap off; or set memory_mb to 0";
   return "this Engine cannot limit " + missing + ": enable the cgroup controllers, or set these to 0";
 }
 
@@ -492,9 +502,10 @@ std::string Backend::examine(const sdk::Call& call, std::string& detail) {
   const EngineInfo info = use.engine.info(Budget(call, kProbe));
   use.learn(info);
   const SandboxDisks::Means disk = look_at_disks(use);
-  limits_ = limits_of(info) | disk.capabilities();
+  const uint64_t limited = limits_of(info, use.has_no_swap());
+  limits_ = limited | disk.capabilities();
   detail = detail_of(info, use) + "; " + disk.words;
-  std::string why = obstacle(info, config_, as_root_);
+  std::string why = obstacle(info, limited, config_, as_root_);
   if (why.empty()) why = disk.obstacle;
   return why.empty() ? why_not(use, info, Budget(call, kProbe)) : why;
 }

@@ -154,6 +154,11 @@ std::string Container::why_changed(const State& state) const {
   return state.shape != record_.shape ? "its settings were changed from outside" : "";
 }
 
+std::string Container::why_unlimited(const State& state) const {
+  if (services_.limits_best_effort()) return "";
+  return difference_of(limits_, state.limits, services_.has_no_swap());
+}
+
 std::string Container::why_exposed() const {
   try {
     for (const Mount& each : services_.config.mounts) check_no_socket(services_, each.source, each.target);
@@ -170,6 +175,7 @@ std::string Container::why_unfit(const State& state) const {
   if (std::string why = why_exposed(); !why.empty()) return why;
   if (!record_.proof) return "it was not measured before its first command";
   if (!state.running && !state.paused) return "it has ended";
+  if (std::string why = why_unlimited(state); !why.empty()) return "its limits are not in force: " + why;
   return why_changed(state);
 }
 
@@ -333,6 +339,9 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
                ": can the image `" + image_of(services_.config, parts_) +
                "` run programs of this machine's kind?");
   }
+  if (const std::string why = why_unlimited(state); !why.empty())
+    not_usable("the Engine does not put the limits of the sandbox's container in force (" + why +
+               "): use an Engine whose kernel has them, or write `limits: best_effort`");
   record_.started_at = state.started_at;
   record_.pid = state.pid;
   record_.shape = state.shape;

@@ -86,6 +86,9 @@ class Container {
   // Why its mounts must not stay; empty: they may.
   [[nodiscard]] std::string why_exposed() const;
   [[nodiscard]] std::string why_changed(const State& state) const;
+  // How its limits in force differ from those that were asked for; empty: they do not, or need not be in
+  // force.
+  [[nodiscard]] std::string why_unlimited(const State& state) const;
   bool adopt(const sdk::Call& call);
   void prepare(const sdk::Call& call);
   void choose();

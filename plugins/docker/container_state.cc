@@ -37,6 +37,7 @@ ContainerState state_of(const Json& inspected, const Owner& owner) try {
   state.out_of_memory = now.value("OOMKilled", false);
   state.started_at = now.value("StartedAt", "");
   state.shape = shape_of(inspected);
+  state.limits = engine_limits(inspected);
   state.id = inspected.at("Id");
   state.name = inspected.value("Name", "");
   if (state.name.starts_with('/')) state.name.erase(0, 1);

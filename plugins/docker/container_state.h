@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -14,6 +15,7 @@ struct ContainerState {
   int pid = 0;
   int64_t exit_code = 0;
   std::string id, name, started_at, shape;
+  std::map<std::string, int64_t> limits;  // engine_limits()
 };
 
 // Of an answer to `inspect`. `ours`: it has exactly the labels of `owner`. Throws ISOGATE_UNAVAILABLE for

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
+#include <ctime>
 #include <utility>
 
 #include "plugins/common/or_throw.h"
@@ -32,6 +34,13 @@ void make_directory(const std::string& sandboxes_dir, const std::string& name) {
   const Fd parent = or_throw(open_state_directory(sandboxes_dir));
   if (::mkdirat(parent.get(), name.c_str(), 0711) != 0 && errno != EEXIST)
     sdk::fail_with_errno("cannot make the directory of the sandboxes made ahead", errno);
+}
+
+// Whether its maker has not locked it yet, which is what happens before this file is made.
+bool is_begun(int directory) {
+  if (or_throw(read_state_file(directory, kMadeAsFile))) return false;
+  struct stat info {};
+  return ::fstat(directory, &info) == 0 && std::abs(std::difftime(std::time(nullptr), info.st_mtime)) < 30;
 }
 
 }  // namespace
@@ -123,9 +132,11 @@ void Pool::tend(const sdk::Call& call) {
 void Pool::remove_leftover(int parent, const std::string& id) {
   PooledContainer left;
   left.id = id;
-  left.lock = open_at(parent, id);
-  if (::flock(left.lock.get(), LOCK_EX | LOCK_NB) != 0) return;
-  if (may_still_be_made(left.lock.get())) {
+  auto directory = open_sandbox_directory(parent, id);
+  if (!directory && directory.error().os_errno == ENOENT) return;  // taken meanwhile
+  left.lock = or_throw(std::move(directory));
+  const bool in_use = is_begun(left.lock.get()) || ::flock(left.lock.get(), LOCK_EX | LOCK_NB) != 0;
+  if (in_use || may_still_be_made(left.lock.get())) {
     left_behind_ = true;
     return;
   }

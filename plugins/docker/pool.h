@@ -73,7 +73,7 @@ class Pool final : WarmPool<PooledContainer>::Source {
   const std::string directory_;
   const UidRegistry registry_;
   SandboxDisks disks_;
-  std::atomic<bool> left_behind_{true};                // there may be leftovers
+  std::atomic<bool> left_behind_{true};  // there may be leftovers, now or when another maker has died
   std::chrono::steady_clock::time_point next_look_{};  // for leftovers; the pool's thread's
   WarmPool<PooledContainer> pool_;                     // the last member: it ends first
 };

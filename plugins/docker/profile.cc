@@ -123,12 +123,7 @@ Json hardened(const Config& config, const Parts& parts, const Limits& limits) {
   if (parts.processes != 0)
     host["Ulimits"].push_back({{"Name", "nproc"}, {"Soft", parts.processes}, {"Hard", parts.processes}});
   if (!parts.user_namespace.empty()) host["UsernsMode"] = parts.user_namespace;
-  if (const uint64_t memory = limits.get(ISOGATE_LIMIT_MEMORY_BYTES); memory != 0) {
-    host["Memory"] = memory;
-    host["MemorySwap"] = memory;
-  }
-  if (const uint64_t cpu = limits.get(ISOGATE_LIMIT_CPU_MILLIS); cpu != 0) host["NanoCpus"] = cpu * 1000000;
-  if (const uint64_t pids = limits.get(ISOGATE_LIMIT_PIDS); pids != 0) host["PidsLimit"] = pids;
+  for (const auto& [name, value] : engine_limits(limits)) host[name] = value;
   if (!config.runtime.empty()) host["Runtime"] = config.runtime;
   // The Engine itself answers the names of the network. It would ask its machine's resolver for other names,
   // even from a network without a way out (CVE-2024-29018): here it asks the container.
@@ -201,6 +196,37 @@ Limits limits_of(const Config& config, const Limits& asked) {
   Limits limits = limits_from(config.memory_mb, config.cpus, config.pids);
   limits.set(ISOGATE_LIMIT_DISK_BYTES, config.disk.disk_mb * kMib);
   return limits.overridden_by(asked);
+}
+
+std::map<std::string, uint64_t> engine_limits(const Limits& limits) {
+  const uint64_t memory = limits.get(ISOGATE_LIMIT_MEMORY_BYTES);
+  std::map<std::string, uint64_t> asked{{"Memory", memory},
+                                        {"MemorySwap", memory},
+                                        {"NanoCpus", limits.get(ISOGATE_LIMIT_CPU_MILLIS) * 1'000'000},
+                                        {"PidsLimit", limits.get(ISOGATE_LIMIT_PIDS)}};
+  std::erase_if(asked, [](const auto& each) { return each.second == 0; });
+  return asked;
+}
+
+std::map<std::string, int64_t> engine_limits(const Json& inspected) {
+  std::map<std::string, int64_t> found;
+  const Json host = inspected.value("HostConfig", Json::object());
+  for (const char* name : {"Memory", "MemorySwap", "NanoCpus", "PidsLimit"})
+    if (const auto value = host.find(name); value != host.end() && value->is_number_integer())
+      found[name] = value->get<int64_t>();
+  return found;
+}
+
+std::string difference_of(const Limits& asked, const std::map<std::string, int64_t>& found, bool no_swap) {
+  std::string all;
+  for (const auto& [name, value] : engine_limits(asked)) {
+    const auto its = found.find(name);
+    const int64_t got = its == found.end() ? 0 : its->second;
+    if (got == static_cast<int64_t>(value) || (no_swap && name == "MemorySwap" && got == -1)) continue;
+    all += (all.empty() ? "" : ", ") + name + " is " + std::to_string(got) + " in place of " +
+           std::to_string(value);
+  }
+  return all;
 }
 
 uint64_t processes_for(const Limits& limits) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
@@ -74,6 +75,14 @@ inline constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMI
 // RLIMIT_NPROC for podman, whose own default only a privileged podman may set: above the cgroup's limit, and
 // no more than this process may have.
 uint64_t processes_for(const Limits& limits);
+
+// The limits of a container by their names in HostConfig: those to ask for, and those that an Engine's
+// `inspect` response has.
+std::map<std::string, uint64_t> engine_limits(const Limits& limits);
+std::map<std::string, int64_t> engine_limits(const nlohmann::json& inspected);
+// How the second differ from what was asked for; empty: they do not. `no_swap`: the Engine's machine has
+// none, so that MemorySwap may be unbounded.
+std::string difference_of(const Limits& asked, const std::map<std::string, int64_t>& found, bool no_swap);
 
 // For a rootless Engine of the gateway's own user: the uid of that user inside. podman keeps the number;
 // with Docker it is 0, without any capability.

@@ -8,6 +8,7 @@
 
 #include "plugins/common/or_throw.h"
 #include "plugins/docker/seccomp.h"
+#include "runner/cgroup/cgroup_limits.h"
 #include "runner/files/workspace_state.h"
 
 namespace isogate::docker {
@@ -116,6 +117,15 @@ bool Services::sees_this_host() const {
   if (place() != Place::kAuto) return place() == Place::kBind;
   const std::lock_guard lock(mutex_);
   return nearby_;
+}
+
+bool Services::has_no_swap() const {
+  const std::lock_guard lock(mutex_);
+  return nearby_ && swap_is_off();
+}
+
+bool Services::limits_best_effort() const {
+  return (host.abi().flags & ISOGATE_HOST_LIMITS_BEST_EFFORT) != 0;
 }
 
 std::string Services::choices() const {

@@ -62,6 +62,9 @@ struct Services {
   void learn(const EngineInfo& info);
   // Whether the Engine is known to see the directories of this host.
   [[nodiscard]] bool sees_this_host() const;
+  // Whether the Engine's machine is known to be this one, and has no swap now.
+  [[nodiscard]] bool has_no_swap() const;
+  [[nodiscard]] bool limits_best_effort() const;  // as the operator wrote for this backend
 
  private:
   std::atomic<RunnerTransport> transport_{RunnerTransport::kAuto};

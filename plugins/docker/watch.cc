@@ -88,7 +88,7 @@ void Watch::run() {
   }
 }
 
-// Until the Engine ends it. Containers that ended while nothing listened are found first.
+// Until the Engine ends it. Containers that ended or were changed while nothing listened are found first.
 void Watch::follow() {
   const Budget endless = Budget::endless(end_.get());
   const bool podman = services_.kind(Budget(Budget::kUsual, end_.get())).podman;
@@ -158,7 +158,10 @@ void Watch::take_stock() {
       found->second = text_at(each, "State");
   for (const auto& [id, state] : states) {
     if (state.empty()) report_end(id, "its container is gone");
-    if (state != "exited" && state != "dead") continue;
+    if (state != "exited" && state != "dead") {
+      look_whether_changed(id);
+      continue;
+    }
     const Json now = services_.engine.inspect(id, Budget(Budget::kUsual, end_.get())).value("State", Json());
     const Json& code = member(now, "ExitCode");
     report_end(id,

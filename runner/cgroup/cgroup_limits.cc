@@ -47,12 +47,16 @@ bool exists(int group_fd, const char* name) {
 
 // Swap that no group counts would let a program exceed its limit.
 Result<void> check_no_swap() {
-  const std::string swaps = read_small_file(AT_FDCWD, "/proc/swaps");
-  if (std::count(swaps.begin(), swaps.end(), '\n') == 1) return {};
+  if (swap_is_off()) return {};
   return unsupported("swap is on and its use cannot be limited (boot with swapaccount=1, or turn swap off)");
 }
 
 }  // namespace
+
+bool swap_is_off() {
+  const std::string swaps = read_small_file(AT_FDCWD, "/proc/swaps");
+  return std::count(swaps.begin(), swaps.end(), '\n') == 1;  // the heading
+}
 
 Result<void> set_socket_memory_limit(int group_fd, int version, uint64_t bytes) {
   if (version == 2) return {};

@@ -16,6 +16,9 @@ Result<void> set_socket_memory_limit(int group_fd, int version, uint64_t bytes);
 Result<void> set_pids_limit(int group_fd, int version, uint64_t pids);
 Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis);
 
+// Whether this machine has no swap at all now. False: it has, or that cannot be read.
+bool swap_is_off();
+
 // What is in force now; 0: none, or it cannot be read.
 uint64_t read_memory_limit(int group_fd, int version);
 uint64_t read_pids_limit(int group_fd);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/docker/backend_world.h"
+#include "tests/docker/engine_proxy.h"
 
 namespace isogate::docker {
 namespace {
@@ -78,6 +79,30 @@ TEST_F(Changed, MoreMemoryWhileItRuns) {
   while_it_runs([&](const std::string& id) {
     docker({"update", "--memory", "1g", "--memory-swap", "2g", id});
   });
+}
+
+TEST_F(Changed, MoreMemoryWhileTheEnginesEventsCouldNotBeFollowed) {
+  const std::string address = std::getenv(variable_);
+  if (!address.starts_with("unix://")) GTEST_SKIP() << "the Engine is not at a Unix socket";
+  EngineProxy proxy(address.substr(7));
+  GatewayOptions options = with();
+  options.env = {{"DOCKER_HOST", proxy.address()}};
+  Gateway gateway(options);
+  const auto logs = [&](const std::string& text) {
+    return eventually(20, [&] { return gateway.log().find(text) != std::string::npos; });
+  };
+  const Caller me(gateway, "a");
+  me.run("echo kept > kept");
+  const std::string before = container_of(gateway, "a");
+  proxy.cut_events(true);
+  ASSERT_TRUE(logs("tried again until it can be followed")) << gateway.log();
+  docker({"update", "--memory", "1g", "--memory-swap", "2g", before});
+  EXPECT_EQ(me.out("cat kept"), "kept\n");
+  ASSERT_EQ(container_of(gateway, "a"), before) << "nothing has reported it";
+  proxy.cut_events(false);
+  EXPECT_TRUE(logs("its container's settings were changed from outside")) << gateway.log();
+  EXPECT_EQ(me.out("cat kept"), "kept\n");
+  EXPECT_NE(container_of(gateway, "a"), before);
 }
 
 TEST_F(Changed, StartedAgainWhileItRuns) {

@@ -7,6 +7,7 @@
 
 #include "lib/fd.h"
 #include "plugins/docker/seccomp.h"
+#include "tests/docker/engine_proxy.h"
 #include "tests/docker/gateways.h"
 
 namespace isogate::docker {
@@ -94,6 +95,27 @@ TEST_F(WithCompanions, TheyAreHardenedAsTheSandboxItself) {
   EXPECT_EQ(
       exec(id, {"sh", "-c", "echo $MODE; touch /x 2> /dev/null || echo no; touch /var/lib/db/x && echo yes"}),
       "strict\nno\nyes\n");
+}
+
+TEST_F(WithCompanions, OneThatIsNotLimitedAsAskedDoesNotRun) {
+  const std::string address = std::getenv(variable_);
+  if (!address.starts_with("unix://")) GTEST_SKIP() << "the Engine is not at a Unix socket";
+  EngineProxy proxy(address.substr(7));
+  proxy.edit_containers([](const std::string& body) {
+    Json json = Json::parse(body);
+    if (json.at("Labels").at(kLabelRole) == "companion") json["HostConfig"]["MemorySwap"] = 1u << 30;
+    return json.dump();
+  });
+  test::GatewayOptions options = with(db());
+  options.env = {{"DOCKER_HOST", proxy.address()}};
+  Gateway gateway(options);
+  const Caller me(gateway, "a");
+  EXPECT_EQ(me.out("echo fine"), "fine\n");
+  EXPECT_TRUE(eventually(20, [&] {
+    return gateway.log().find("does not put its limits in force: MemorySwap is 1073741824") !=
+           std::string::npos;
+  })) << gateway.log();
+  for (const Json& each : containers("companion")) EXPECT_EQ(each.at("State"), "created");
 }
 
 TEST_F(WithCompanions, NoCallWaitsForThemOrFailsWithThem) {

@@ -139,7 +139,8 @@ void EngineProxy::talk(int client_fd) {
   if (::connect(engine.get(), reinterpret_cast<const sockaddr*>(&other), sizeof other) != 0) return;
   std::string pending;  // bytes of the client that are not parsed yet
   size_t body = 0;      // bytes of the request that have not arrived yet
-  bool chunked = false, raw = false, swallow = false, hang = false, mute = false, client_ended = false;
+  bool chunked = false, raw = false, swallow = false, hang = false, mute = false, client_ended = false,
+       events = false;
   std::array<char, 65536> buffer{};
   const auto pass_on = [&] {  // false: this connection is over
     for (;;) {
@@ -176,6 +177,7 @@ void EngineProxy::talk(int client_fd) {
       body = length.empty() ? 0 : std::stoul(length);
       chunked = value_of(head, "Transfer-Encoding") == "chunked";
       raw = !value_of(head, "Upgrade").empty();
+      events = kind_of(head) == "GET /events";
       if (const auto fault = fault_of(kind_of(head))) {
         if (*fault == Fault::kReset) return false;
         if (*fault == Fault::kHang) hang = true;
@@ -209,7 +211,7 @@ void EngineProxy::talk(int client_fd) {
       if (swallow && body == 0 && !chunked) return false;
     }
   };
-  while (!ending_) {
+  while (!ending_ && !(events && no_events_)) {
     pollfd both[2] = {{client_ended ? -1 : client.get(), POLLIN, 0}, {engine.get(), POLLIN, 0}};
     if (::poll(both, 2, 50) <= 0) continue;
     if (both[0].revents != 0) {

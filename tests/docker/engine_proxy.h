@@ -37,6 +37,8 @@ class EngineProxy {
   // What the Engine gets to create instead; until the end.
   using Edit = std::function<std::string(const std::string& body)>;
   void edit_containers(Edit edit);
+  // Ends the streams of events, and every new one, until it is false.
+  void cut_events(bool cut) { no_events_ = cut; }
   void heal();
   [[nodiscard]] size_t count() const { return count_; }  // since the last of these three
   [[nodiscard]] std::string failed() const;              // which request that was; empty: none
@@ -57,7 +59,7 @@ class EngineProxy {
   std::optional<std::pair<std::string, Fault>> planned_kind_;
   std::string failed_;
   Edit edit_;
-  std::atomic<bool> ending_ = false;
+  std::atomic<bool> ending_ = false, no_events_ = false;
   std::vector<std::thread> talks_;
   std::thread server_;
 };

@@ -1,10 +1,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <set>
 
 #include "tests/docker/backend_world.h"
+#include "tests/support/processes.h"
 
 // Sandboxes made ahead, through a real gateway on a real Engine.
 namespace isogate::docker {
@@ -157,6 +159,31 @@ TEST_F(DockerWarmPool, WhatAKilledGatewayHadReadyIsRemovedByTheNext) {
     const std::filesystem::directory_iterator ready(state.path() + "/sandboxes/ready.docker");
     return std::all_of(begin(ready), end(ready), is_trash);
   })) << "their workspaces";
+}
+
+// At a reload it has them ready beside its successor, as long as a call of its own runs.
+TEST_F(DockerWarmPool, WhatAKilledHostHadReadyIsRemovedByItsSuccessor) {
+  test::TemporaryDirectory state("/var/tmp");
+  GatewayOptions warm = options({}, wish(1));
+  warm.state_dir = state.path();
+  Gateway gateway(warm);
+  ASSERT_TRUE(are_ready(gateway, 1));
+  const std::string left = *ready(gateway).begin();
+  const pid_t host = test::host_of(gateway, "docker");
+  test::ExecStream stream(Caller(gateway, "b"), {{"command", "sleep 60"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_TRUE(are_ready(gateway, 1));
+  const auto before = ready(gateway);
+  ASSERT_FALSE(before.contains(left)) << "the call took it";
+  gateway.reload(options("log: {level: debug}", wish(1)).yaml);
+  ASSERT_TRUE(eventually(40, [&] { return ready(gateway).size() == 2; })) << "one of each host";
+  std::this_thread::sleep_for(seconds(6));  // the successor has looked for leftovers
+  ASSERT_TRUE(test::alive(host));
+  EXPECT_EQ(ready(gateway).size(), 2u) << "those of a host that lives are kept";
+  ASSERT_EQ(::kill(host, SIGKILL), 0);
+  const std::string gone = *before.begin();
+  EXPECT_TRUE(eventually(15, [&] { return !all().contains(gone); })) << gateway.log();
+  EXPECT_EQ(ready(gateway).size(), 1u);
 }
 
 TEST_F(DockerWarmPool, WhatDiesBeforeAnybodyCameIsReplaced) {

@@ -6,6 +6,7 @@
 #include "plugins/docker/backend.h"
 #include "tests/docker/fake_engine.h"
 #include "tests/docker/gateways.h"
+#include "tests/docker/swaps.h"
 
 namespace isogate::docker {
 namespace {
@@ -34,7 +35,7 @@ class Probes : public testing::Test {
   }
 
   const std::string kInfo = FakeEngine::json(
-      R"({"ServerVersion": "20.10", "MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true})");
+      R"({"ServerVersion": "20.10", "MemoryLimit": true, "SwapLimit": true, "CpuCfsQuota": true, "PidsLimit": true})");
   test::TemporaryDirectory directory_;
   isogate_host host_{};
   FakeEngine fake_;
@@ -53,12 +54,48 @@ TEST_F(Probes, ABusyEngineIsWhatItWas) {
 }
 
 TEST_F(Probes, MoreProcessorsThanThereAreIsReportedBeforeTheFirstCall) {
-  fake_.say("/info",
-            FakeEngine::json(R"({"NCPU": 1, "MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true})"));
+  fake_.say(
+      "/info",
+      FakeEngine::json(
+          R"({"NCPU": 1, "MemoryLimit": true, "SwapLimit": true, "CpuCfsQuota": true, "PidsLimit": true})"));
   EXPECT_EQ(probe().verdict, ISOGATE_PROBE_AVAILABLE) << probe().detail;
   make({{"cpus", 1.5}});
   EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE);
   EXPECT_NE(std::string(probe().detail).find("above the 1 processors"), std::string::npos);
+}
+
+// The limit is of RAM and swap together.
+TEST_F(Probes, AnEngineThatCannotLimitSwapLimitsMemoryOnlyWhereThereIsNone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const auto probe_at = [this](const std::string& data_root, bool swap, const Json& config) {
+    const std::string can =
+        R"("MemoryLimit": true, "SwapLimit": false, "CpuCfsQuota": true, "PidsLimit": true)";
+    fake_.say("/info", FakeEngine::json("{" + can + R"(, "DockerRootDir": ")" + data_root + "\"}"));
+    make(config);
+    isogate_probe found{};
+    with_swap(swap, [&] { found = probe(); });
+    return found;
+  };
+  const auto limits_memory = [](const isogate_probe& found) {
+    return (found.capabilities & ISOGATE_CAP_SANDBOX_LIMIT_MEMORY) != 0;
+  };
+  const Json usual = Json::object(), unlimited = {{"memory_mb", 0}};
+  const isogate_probe refused = probe_at(directory_.path(), true, usual);
+  EXPECT_EQ(refused.verdict, ISOGATE_PROBE_UNAVAILABLE);
+  EXPECT_FALSE(limits_memory(refused));
+  const std::string why = refused.detail;
+  EXPECT_NE(why.find("memory_mb bounds memory and swap together"), why.npos) << why;
+  EXPECT_NE(why.find("swapaccount=1"), why.npos) << why;
+
+  const isogate_probe without = probe_at(directory_.path(), false, usual);
+  EXPECT_EQ(without.verdict, ISOGATE_PROBE_AVAILABLE) << without.detail;
+  EXPECT_TRUE(limits_memory(without));
+  EXPECT_EQ(probe_at("/no/such/root", false, usual).verdict, ISOGATE_PROBE_UNAVAILABLE)
+      << "nothing is known about the swap of another machine";
+
+  const isogate_probe waived = probe_at(directory_.path(), true, unlimited);
+  EXPECT_EQ(waived.verdict, ISOGATE_PROBE_AVAILABLE) << waived.detail;
+  EXPECT_FALSE(limits_memory(waived)) << "no sandbox may request one either";
 }
 
 TEST_F(Probes, ABusyEngineThatWasNeverSeenIsNotAvailable) {
@@ -79,7 +116,8 @@ TEST_F(Probes, AnEngineThatRefusesIsNotBusy) {
 TEST_F(Probes, ARuntimeIsLookedForWhereTheEngineListsThem) {
   const auto verdict = [this](const std::string& runtimes, const char* wish) {
     const std::string all =
-        R"("MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true, "Runtimes": )" + runtimes;
+        R"("MemoryLimit": true, "SwapLimit": true, "CpuCfsQuota": true, "PidsLimit": true, "Runtimes": )" +
+        runtimes;
     fake_.say("/info", FakeEngine::json("{" + all + "}"));
     make({{"runtime", wish}});
     return probe().verdict;
@@ -94,7 +132,8 @@ TEST_F(Probes, ARuntimeIsLookedForWhereTheEngineListsThem) {
 // A missing source counts if the Engine keeps its data in a directory of this host, or seems to.
 TEST_F(Probes, AMissingMountIsLookedForWhereTheEngineSeesThisHost) {
   const auto verdict = [this](const std::string& data_root, const char* workspace) {
-    const std::string can = R"("MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true, )";
+    const std::string can =
+        R"("MemoryLimit": true, "SwapLimit": true, "CpuCfsQuota": true, "PidsLimit": true, )";
     fake_.say("/info", FakeEngine::json("{" + can + R"("DockerRootDir": ")" + data_root + "\"}"));
     make({{"workspace", workspace}, {"mounts", {{{"source", "/nope"}, {"target", "/data"}}}}});
     return probe().verdict;

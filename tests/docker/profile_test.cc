@@ -80,6 +80,25 @@ TEST(DockerProfile, WhatIsAskedForASandboxGoesBeforeTheConfiguration) {
   EXPECT_THAT(tmp(limits_of(config, {})), testing::EndsWith(",size=64m,nr_inodes=65536"));
 }
 
+TEST(DockerProfile, LimitsThatAreNotInForceAreNamed) {
+  const Config config;
+  const Limits asked = limits_of(config, {});
+  const auto difference = [&](const Json& change, bool no_swap = false) {
+    Json host = container_of(config, some_parts(), asked).at("HostConfig");
+    host.update(change);
+    return difference_of(asked, engine_limits(Json{{"HostConfig", host}}), no_swap);
+  };
+  EXPECT_EQ(difference(Json::object()), "");
+  EXPECT_EQ(difference({{"MemorySwap", -1}}), "MemorySwap is -1 in place of 536870912");
+  EXPECT_EQ(difference({{"MemorySwap", -1}}, true), "");
+  EXPECT_EQ(difference({{"MemorySwap", 1u << 30}}, true), "MemorySwap is 1073741824 in place of 536870912");
+  EXPECT_EQ(difference({{"NanoCpus", 0}, {"PidsLimit", nullptr}}),
+            "NanoCpus is 0 in place of 1000000000, PidsLimit is 0 in place of 256");
+  EXPECT_NE(difference_of(asked, engine_limits(Json::object()), true), "");
+  EXPECT_EQ(difference_of({}, engine_limits(Json{{"HostConfig", {{"PidsLimit", 2048}}}}), false), "")
+      << "an Engine may limit what was not asked for";
+}
+
 TEST(DockerProfile, PodmanMasksTheSamePaths) {
   const Config config;
   Parts parts = some_parts();

@@ -46,6 +46,7 @@ EngineInfo info_of(const Json& answer) {
   info.cgroup_driver = text_at(answer, "CgroupDriver");
   info.data_root = text_at(answer, "DockerRootDir");
   info.memory_limit = flag_at(answer, "MemoryLimit");
+  info.swap_limit = flag_at(answer, "SwapLimit");
   info.cpu_quota = flag_at(answer, "CpuCfsQuota");
   info.pids_limit = flag_at(answer, "PidsLimit");
   if (const Json& count = member(answer, "NCPU"); count.is_number_integer()) info.processors = count;

@@ -42,7 +42,8 @@ struct EngineInfo {
   std::vector<std::string> runtimes, security_options;
   int64_t processors = 0;  // of its machine; 0: not known
   bool podman = false, rootless = false;
-  bool memory_limit = false, cpu_quota = false, pids_limit = false;  // can be enforced
+  // What it can enforce. Without swap_limit a limit of memory does not bound swap.
+  bool memory_limit = false, swap_limit = false, cpu_quota = false, pids_limit = false;
 };
 
 struct LabelFilter {

@@ -147,12 +147,16 @@ std::string Companions::bring_up(const Companion& companion) {
       services_.warn("what is recorded as " + named(companion) +
                      " is not what this gateway made: it is left alone");
     if (!state.exists || !state.ours) id.clear();
-    if (!id.empty() && state.running) return id;
+    if (!id.empty() && state.running) {
+      check_limits(companion, id);
+      return id;
+    }
     if (id.empty() && state.exists && state.ours)
       services_.engine.remove(before.name, true, true, Budget(Budget::kUsual, stop_.get()));
   }
   if (stopping(milliseconds(0))) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
   if (id.empty()) id = make(companion);
+  check_limits(companion, id);
   services_.engine.start(id, Budget(Budget::kUsual, stop_.get()));
   return id;
 }
@@ -170,6 +174,18 @@ std::string Companions::make(const Companion& companion) {
   }
   record(row);
   return row.id;
+}
+
+// It is removed if they are not in force.
+void Companions::check_limits(const Companion& companion, const std::string& id) {
+  if (services_.limits_best_effort()) return;
+  const Json seen = services_.engine.inspect(id, Budget(Budget::kUsual, stop_.get()));
+  const std::string why = difference_of(limits_from(companion.memory_mb, companion.cpus, companion.pids),
+                                        engine_limits(seen), services_.has_no_swap());
+  if (why.empty()) return;
+  services_.engine.remove(id, true, true, Budget(Budget::kUsual, stop_.get()));
+  record({companion.name, "", "", ""});
+  throw sdk::Error(ISOGATE_UNAVAILABLE, "the Engine does not put its limits in force: " + why);
 }
 
 // False: it ended before. An unhealthy one may still become healthy.

@@ -47,6 +47,7 @@ class Companions {
   void once(const Companion& companion);
   std::string bring_up(const Companion& companion);
   std::string make(const Companion& companion);
+  void check_limits(const Companion& companion, const std::string& id);
   bool await_health(const Companion& companion, const std::string& id);
   void run_hook(const Companion& companion, const std::string& started_at);
   void run_hook_in(sdk::RunnerLink& link, const Companion& companion, const sdk::Call& call);

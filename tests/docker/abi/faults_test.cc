@@ -1,10 +1,15 @@
 // Every request to the Engine fails once, in each way, in every step of a sandbox's life: what follows is an
 // error or the isolation that was promised, and what was purged is gone.
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -13,6 +18,7 @@
 #include "plugins/docker/client/engine.h"
 #include "plugins/docker/profile.h"
 #include "tests/docker/engine_proxy.h"
+#include "tests/docker/swaps.h"
 #include "tests/local/plugin.h"
 #include "tests/support/program.h"
 
@@ -45,10 +51,10 @@ class DockerFaults : public Local {
     proxy_ = std::make_unique<EngineProxy>(std::string(address).substr(7));
     Backend::instance = "faults-" + random_hex(6);
   }
-  void make(Json more = Json::object()) {
+  void make(Json more = Json::object(), uint32_t flags = 0) {
     Json all = {{"host", proxy_->address()}, {"image", "isogate-test:small"}};
     all.update(more);
-    backend_ = std::make_unique<Backend>(state_, "docker", all.dump(), 0);
+    backend_ = std::make_unique<Backend>(state_, "docker", all.dump(), flags);
     ASSERT_NE(backend_->it, nullptr) << backend_->error;
   }
 
@@ -210,6 +216,87 @@ TEST_F(DockerFaults, AnEngineThatDoesNotApplyTheProfileServesNobody) {
   EXPECT_EQ(measure(box, found), ISOGATE_UNAVAILABLE);
   EXPECT_NE(box.error.find("seccomp_profile"), std::string::npos) << box.error;
   EXPECT_EQ(left(), "") << "its container goes at once";
+}
+
+// The limits are compared, whatever the Engine reports about itself.
+TEST_F(DockerFaults, AnEngineThatDoesNotLimitAsAskedServesNobody) {
+  const auto change = [&](const char* limit, int64_t value) {
+    proxy_->edit_containers([limit, value](const std::string& body) {
+      Json json = Json::parse(body);
+      json["HostConfig"][limit] = value;
+      return json.dump();
+    });
+  };
+  make();
+  const auto expect_refusal = [&](const char* limit, int64_t value) {
+    change(limit, value);
+    Box box(*backend_, Box::Deferred{});
+    EXPECT_EQ(open(box), ISOGATE_UNAVAILABLE) << limit;
+    EXPECT_NE(box.error.find(limit + std::string(" is ") + std::to_string(value)), std::string::npos)
+        << box.error;
+    EXPECT_EQ(left(), "") << "its container goes at once";
+  };
+  docker::with_swap(true, [&] { expect_refusal("MemorySwap", -1); });
+  expect_refusal("MemorySwap", int64_t{1} << 30);
+  expect_refusal("NanoCpus", 1'500'000'000);
+  expect_refusal("PidsLimit", 1024);
+
+  const auto expect_service = [&] {
+    Box box(*backend_, Box::Deferred{});
+    open_at_last(box, "");
+    expect_isolated(box, "");
+    purge_at_last(box, "");
+  };
+  change("MemorySwap", -1);
+  docker::with_swap(false, expect_service);
+  backend_.reset();
+  make(Json::object(), ISOGATE_HOST_LIMITS_BEST_EFFORT);
+  docker::with_swap(true, expect_service);
+}
+
+// Else the uids run out on a disk that one tenant has filled.
+TEST_F(DockerFaults, ASandboxThatHasNoRoomKeepsNoUid) {
+  const std::string sandboxes = state_ + "/sandboxes";
+  ASSERT_EQ(::mount("none", sandboxes.c_str(), "tmpfs", 0, "size=1m,mode=0711"), 0) << strerror(errno);
+  make();
+  {
+    std::ofstream ballast(sandboxes + "/ballast");
+    ballast << std::string(2 << 20, 'x') << std::flush;
+  }
+  for (int number = 1; number <= 20; ++number) {
+    const Box box(*backend_, number, Backend::instance + std::to_string(number));
+    EXPECT_NE(box.status, ISOGATE_OK);
+  }
+  EXPECT_EQ(registered_uids(state_), "");
+  EXPECT_EQ(left(), "");
+  ASSERT_EQ(::unlink((sandboxes + "/ballast").c_str()), 0);
+  {
+    Box box(*backend_, Box::Deferred{});
+    open_at_last(box, "");
+    purge_at_last(box, "");
+  }
+  backend_.reset();
+  EXPECT_EQ(::umount2(sandboxes.c_str(), MNT_DETACH), 0);
+}
+
+// This process lives on: a second failure must not end it.
+TEST_F(DockerFaults, WithoutDescriptorsAnOpenFailsAndTheNextOneCleansUp) {
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  proxy_->edit_containers([&usual](const std::string& body) {
+    const rlimit none{3, usual.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    return body;
+  });
+  make();
+  Box box(*backend_, Box::Deferred{});
+  const isogate_status status = open(box);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_NE(status, ISOGATE_OK);
+  EXPECT_NE(left(), "") << "it failed after the container was created, and could not be undone";
+  proxy_->edit_containers(nullptr);
+  open_at_last(box, "");
+  purge_at_last(box, "");
 }
 
 // The next call finds the container gone, or its stopped processes dead.
