@@ -52,6 +52,7 @@ FakeGateway::Box FakeGateway::open(uint32_t flags, const std::string& handle, co
   isogate_sandbox_spec spec{};
   spec.struct_size = sizeof spec;
   spec.flags = flags;
+  spec.egress = egress;
   spec.sandbox_id = sdk::str(id);
   spec.tenant = sdk::str("t");
   spec.agent_id = sdk::str(agent);

@@ -36,6 +36,7 @@ class FakeGateway {
   void close(Box& box, uint32_t mode);
   // open() and evidence(): what a front does before it lets anything run.
   Box ready(uint32_t flags = 0, const std::string& handle = {}, const std::string& agent = "a");
+  uint32_t egress = ISOGATE_EGRESS_UNSET;  // of the next open()
   static std::string id_of(const std::string& agent);
   [[nodiscard]] std::string log() const;
 

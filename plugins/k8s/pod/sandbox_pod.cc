@@ -47,6 +47,7 @@ SandboxPod::Opened SandboxPod::open(const OpenWish& wish, const sdk::Call& call)
 }
 
 SandboxPod::Opened SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
+  refusal_ = wish.refusal;
   for (const auto since = Clock::now();; wait_for_others(call, since)) {
     if (!lease_.find(call)) {
       if (wish.known) lost();
@@ -58,7 +59,7 @@ SandboxPod::Opened SandboxPod::claim(const OpenWish& wish, const sdk::Call& call
     if (!wish.handle.empty() && wish.handle != lease_.uid()) lost();
     if (wish.attach_only) return attach(), Opened{.used_before = true};
     if (lease_.is_others()) continue;
-    if (wish.unchanged) return re_attach(call), Opened{.used_before = true};
+    if (wish.unchanged) return re_attach(wish, call), Opened{.used_before = true};
     check_place(call);
     if (adopt(call)) {
       if (join(call)) return {.used_before = true};
@@ -529,7 +530,7 @@ isogate_evidence SandboxPod::evidence(const sdk::Call& call, const isogate_evide
   const auto lock = lock_for(mutex_, call);
   isogate_evidence found{};
   in_time(call, [&](const sdk::Call& within) {
-    if (closing_) being_closed();
+    check_serves();
     services_.learn_gateway(request);
     const Record& record = lease_.record();
     if (record.proof && covers(record.proof->gateway.listeners, tried_of(Gateway::of(request))))
@@ -711,10 +712,15 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
 // A distrusted pod serves the calls that already run in it, and is replaced before the next ones.
 bool SandboxPod::is_usable() const { return link_ && link_->alive() && (suspicion_.empty() || !is_alone()); }
 
+void SandboxPod::check_serves() const {
+  if (closing_) being_closed();
+  if (refusal_) throw sdk::Error(*refusal_);
+}
+
 std::shared_ptr<sdk::RunnerLink> SandboxPod::link(const sdk::Call& call) {
   if (services_.config.transport == RunnerTransport::kExec) return lend(call);
   const auto lock = lock_for(mutex_, call);
-  if (closing_) being_closed();
+  check_serves();
   if (!is_usable()) in_time(call, [this](const sdk::Call& within) { relink(within); });
   fresh_ = false;
   return link_;
@@ -725,7 +731,7 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::lend(const sdk::Call& call) {
   acquire_for(*slots_, call);
   const std::shared_ptr<void> slot(nullptr, [slots = slots_](void*) { slots->release(); });
   const auto lock = lock_for(mutex_, call);
-  if (closing_) being_closed();
+  check_serves();
   if (!is_usable()) in_time(call, [this](const sdk::Call& within) { relink(within); });
   fresh_ = false;
   const auto own = std::exchange(link_, nullptr);
@@ -939,12 +945,13 @@ void SandboxPod::forget_user() noexcept {
 
 // A pod that cannot be used unchanged ends, if no other gateway uses it. With its workspace, if the
 // configuration says that it is the pod's.
-void SandboxPod::re_attach(const sdk::Call& call) {
+void SandboxPod::re_attach(const OpenWish& wish, const sdk::Call& call) {
   if (lease_.record().place() == Place::kEmptyDir) check_place(call);
-  if (adopt(call) && join(call)) return;
+  if (!wish.refusal && adopt(call) && join(call)) return;
   attach();
   stop(call);
-  throw sdk::Error(ISOGATE_NO_SANDBOX, "what ran of it could not be re-attached");
+  throw sdk::Error(ISOGATE_NO_SANDBOX, "what ran of it could not be re-attached" +
+                                           (wish.refusal ? std::string(": ") + wish.refusal->what() : ""));
 }
 
 }  // namespace isogate::k8s

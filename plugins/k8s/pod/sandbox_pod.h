@@ -27,6 +27,8 @@ struct OpenWish {
   bool unchanged = false;  // re-attach what runs, and create nothing
   std::string handle;      // uid of the Lease, as answered before; may be empty
   Pool* ready = nullptr;   // where a pod created in advance may be taken; borrowed
+  // Why nothing may run in it now. With attach_only calls throw it; with `unchanged` what runs is ended.
+  std::optional<sdk::Error> refusal;
 };
 
 // A pod that the pool has created, and that now belongs to the taker.
@@ -102,7 +104,7 @@ class SandboxPod {
 
  private:
   bool adopt(const sdk::Call& call);
-  void re_attach(const sdk::Call& call);
+  void re_attach(const OpenWish& wish, const sdk::Call& call);
   bool join(const sdk::Call& call);
   [[nodiscard]] bool has_others() const;
   std::vector<std::string> other_users(const sdk::Call& call);
@@ -122,6 +124,7 @@ class SandboxPod {
   void end_place(const sdk::Call& call);
   void in_time(const sdk::Call& call, const std::function<void(const sdk::Call&)>& work);
   [[noreturn]] void too_late();
+  void check_serves() const;
   [[nodiscard]] bool is_usable() const;
   isogate_evidence measure_now(const isogate_evidence_request& request, const sdk::Call& call);
   isogate_evidence replace_and_measure(const isogate_evidence_request& request, const sdk::Call& call);
@@ -160,8 +163,9 @@ class SandboxPod {
   const Limits limits_;
   std::timed_mutex mutex_;
   Lease lease_;
-  bool fresh_ = false;    // no command of a tenant has run in it yet
-  bool closing_ = false;  // only a close may follow
+  bool fresh_ = false;                 // no command of a tenant has run in it yet
+  bool closing_ = false;               // only a close may follow
+  std::optional<sdk::Error> refusal_;  // it was opened only to be closed
   const std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
   // The pod that a cancelled call was creating: the cluster continues, and the next call waits for that
   // pod. Empty: none.
