@@ -31,6 +31,8 @@ class FakeGateway {
   isogate_evidence evidence(Box& box, const std::string& listeners = "0.0.0.0:8080");
   // Its stdout; throws std::runtime_error unless it succeeds.
   std::string run(Box& box, const std::string& command, uint32_t* result_flags = nullptr);
+  // Watches the workspace for a moment.
+  static void watch(Box& box);
   void write(Box& box, const std::string& path, const std::string& bytes);
   std::string read(Box& box, const std::string& path);
   void close(Box& box, uint32_t mode);
