@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -59,8 +60,12 @@ class HostSandbox : public sdk::Sandbox {
   }
 
  protected:
-  HostSandbox(std::string id, DiskWorkspace files)
-      : id_(std::move(id)), disk_(std::move(files.disk)), workspace_(std::move(files.workspace)) {}
+  // `refusal`: what every call but close() is answered, if anything.
+  HostSandbox(std::string id, DiskWorkspace files, std::optional<Error> refusal)
+      : id_(std::move(id)),
+        disk_(std::move(files.disk)),
+        workspace_(std::move(files.workspace)),
+        refusal_(std::move(refusal)) {}
 
   // `mode` as for close().
   virtual Result<void> end(uint32_t mode, int cancel_fd) = 0;
@@ -70,6 +75,7 @@ class HostSandbox : public sdk::Sandbox {
   void check_usable() const {
     if (ending_)
       throw sdk::Error(ISOGATE_NO_SANDBOX, "the sandbox was closed, though not to the end: close it again");
+    if (refusal_) fail_with(*refusal_);
   }
 
   const std::string id_;
@@ -77,6 +83,7 @@ class HostSandbox : public sdk::Sandbox {
   const std::unique_ptr<Workspace> workspace_;
 
  private:
+  const std::optional<Error> refusal_;
   std::atomic<bool> ending_ = false;
 };
 

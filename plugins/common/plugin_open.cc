@@ -34,6 +34,18 @@ Result<Limits> take_limits(const isogate_sandbox_spec& spec, const char* backend
   return limits->only(enforced);
 }
 
+Limits wanted_limits(const isogate_sandbox_spec& spec, std::span<const uint32_t> enforced) {
+  auto wanted = Limits::take(spec.limits, spec.limit_count, UnknownLimit::kSkip);
+  return wanted ? wanted->only(enforced) : Limits();
+}
+
+Result<Asked> asked_of(const isogate_sandbox_spec& spec, const Result<Limits>& checked,
+                       std::span<const uint32_t> enforced) {
+  if (checked) return Asked{*checked, std::nullopt};
+  if ((spec.flags & ISOGATE_OPEN_ATTACH_ONLY) == 0) return checked.error();
+  return Asked{wanted_limits(spec, enforced), checked.error()};
+}
+
 Result<void> refuse_options(const isogate_sandbox_spec& spec, const char* backend) {
   if (spec.option_count == 0) return {};
   return unsupported(std::string("backend `") + backend +

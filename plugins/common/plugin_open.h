@@ -1,6 +1,7 @@
 // The checks of every backend whose sandboxes are directories of its host, before it opens one.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -19,6 +20,18 @@ struct OpenCall {
 // names the settings, or they are left out with ISOGATE_OPEN_LIMITS_BEST_EFFORT.
 Result<Limits> take_limits(const isogate_sandbox_spec& spec, const char* backend,
                            std::span<const uint32_t> enforced);
+
+// The same without a refusal: as far as they are known and enforced here.
+Limits wanted_limits(const isogate_sandbox_spec& spec, std::span<const uint32_t> enforced);
+
+struct Asked {
+  Limits limits;
+  std::optional<Error> refusal;  // of a sandbox that is opened only to be closed: what its calls are answered
+};
+// What a specification asks for, where `checked` is the backend's answer. With ISOGATE_OPEN_ATTACH_ONLY a
+// refusal is no failure: whatever is configured now, the sandbox can be ended.
+Result<Asked> asked_of(const isogate_sandbox_spec& spec, const Result<Limits>& checked,
+                       std::span<const uint32_t> enforced);
 
 // ISOGATE_UNSUPPORTED where the specification has an option of this sandbox alone.
 Result<void> refuse_options(const isogate_sandbox_spec& spec, const char* backend);

@@ -76,12 +76,6 @@ constexpr std::chrono::milliseconds kBackendPatience{2'000};
 
 std::string undo_key(const std::string& id) { return "undo " + id; }
 
-// As far as they are known here; take_limits() refuses the others.
-Limits wanted_limits(const isogate_sandbox_spec& spec) {
-  auto wanted = Limits::take(spec.limits, spec.limit_count, UnknownLimit::kSkip);
-  return wanted ? wanted->only(kLimited) : Limits();
-}
-
 DiskPolicy disk_policy_of(const Config& config) {
   DiskPolicy policy = config.disk;
   policy.projects_out_of_reach = config.own_seccomp;  // it refuses the calls that change a file's project
@@ -305,7 +299,7 @@ DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandb
                               .attach_only = asked.attach_only,
                               .to_close = to_close,
                               .keep = true};
-  wanted.asked_bytes = wanted_limits(spec).get(ISOGATE_LIMIT_DISK_BYTES);
+  wanted.asked_bytes = wanted_limits(spec, kLimited).get(ISOGATE_LIMIT_DISK_BYTES);
   wanted.best_effort =
       (flags & ISOGATE_HOST_LIMITS_BEST_EFFORT) != 0 || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
   const auto attempt = [&] {
@@ -328,7 +322,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
       or_throw(Workspace::exists(sandboxes_dir_, asked.id)))
     return nullptr;
   const Surroundings& around = surroundings({}, call);
-  auto taken = pool_->take(asked.id, limits_of(config_, wanted_limits(spec)));
+  auto taken = pool_->take(asked.id, limits_of(config_, wanted_limits(spec, kLimited)));
   if (!taken) return nullptr;
   const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
@@ -395,8 +389,9 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   Home home = home_of(asked.id, uid, std::move(disk));
   Parts parts = parts_of(spec, asked.id, directory.get(), *home.disk, uid);
   parts.image = image;
-  auto container = std::make_shared<Container>(use, std::move(parts), limits_of(config_, wanted_limits(spec)),
-                                               std::move(directory), std::move(gate));
+  auto container =
+      std::make_shared<Container>(use, std::move(parts), limits_of(config_, wanted_limits(spec, kLimited)),
+                                  std::move(directory), std::move(gate));
   bool adopted = as_it_is;
   try {
     if (as_it_is)

@@ -113,6 +113,19 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   sdk::set_text(out.detail, detail);
 }
 
+namespace {
+
+void check_form(const isogate_sandbox_spec& spec) {
+  constexpr uint32_t kFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT |
+                              ISOGATE_OPEN_KNOWN | ISOGATE_OPEN_RUNNING_ONLY;
+  if ((spec.flags & ~kFlags) != 0)
+    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has unknown flags");
+  if (spec.reserved != 0)
+    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has unknown fields");
+}
+
+}  // namespace
+
 Limits Backend::check_asked(const isogate_sandbox_spec& spec) const {
   const auto refuse = [](const std::string& why) { throw sdk::Error(ISOGATE_UNSUPPORTED, why); };
   if (spec.egress == ISOGATE_EGRESS_PROXY) refuse("backend `k8s` has no egress proxy: egress: deny or allow");
@@ -123,12 +136,6 @@ Limits Backend::check_asked(const isogate_sandbox_spec& spec) const {
         "egress_to and allow_unenforced_network");
   if (spec.egress == ISOGATE_EGRESS_ALLOW && !way_out)
     refuse("egress is to be allowed, and this backend denies it: set network: open, or egress_to");
-  constexpr uint32_t kFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT |
-                              ISOGATE_OPEN_KNOWN | ISOGATE_OPEN_RUNNING_ONLY;
-  if ((spec.flags & ~kFlags) != 0)
-    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has unknown flags");
-  if (spec.reserved != 0)
-    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has unknown fields");
   return or_throw(take_limits(spec, "k8s", kLimited));
 }
 
@@ -152,13 +159,20 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec) const {
 
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                             isogate_sandbox_info& info) {
-  const Limits asked = check_asked(spec);
+  check_form(spec);
   const auto flagged = [&spec](uint32_t flag) { return (spec.flags & flag) != 0; };
   Services& use = services();
   const Parts parts = parts_of(spec);
-  const OpenWish wish{flagged(ISOGATE_OPEN_ATTACH_ONLY), flagged(ISOGATE_OPEN_KNOWN),
-                      flagged(ISOGATE_OPEN_RUNNING_ONLY), std::string(sdk::view(spec.handle)),
-                      parts.image.empty() ? pool_.get() : nullptr};
+  OpenWish wish{flagged(ISOGATE_OPEN_ATTACH_ONLY), flagged(ISOGATE_OPEN_KNOWN),
+                flagged(ISOGATE_OPEN_RUNNING_ONLY), std::string(sdk::view(spec.handle)),
+                parts.image.empty() ? pool_.get() : nullptr};
+  Limits asked;
+  try {
+    asked = check_asked(spec);
+  } catch (const sdk::Error& error) {
+    if (!wish.attach_only && !wish.unchanged) throw;
+    wish.refusal = error;
+  }
   if (!wish.attach_only) use.presence->begin(call);
   auto pod = std::make_unique<SandboxPod>(use, parts, limits_of(config_, asked));
   const SandboxPod::Opened opened = pod->open(wish, call);

@@ -4,53 +4,50 @@ namespace isogate::k8s {
 
 // If it is not known what still runs in the pod, it is removed: at once if the call was cancelled, otherwise
 // after the API server had time to report how it ended.
-void Sandbox::with_runner(const sdk::Call& call, const Verb& verb) {
+void Sandbox::serve(Use use, const sdk::Call& call, const Verb& verb) {
   stranger_ = false;
   const SandboxPod::Running running(*pod_);
   for (int tries = 0;; ++tries) {
-    const auto link = pod_->link(call);
+    const SandboxPod::Way way = pod_->link(use, call);
     try {
-      return verb(*link);
+      verb(*way.link);
+      if (way.link->spent()) pod_->note_left();
+      return;
     } catch (const sdk::Error& error) {
-      if (link->alive() || error.status() == ISOGATE_CANCELLED) throw;
+      if (way.link->alive()) {
+        if (way.link->spent()) pod_->note_left();
+        if (use == Use::kStart && error.status() == ISOGATE_RESOURCE_EXHAUSTED && pod_->is_alone(use))
+          pod_->distrust(way, "its runner lacks what it needs to start a program, and nothing runs in it",
+                         false);
+        throw;
+      }
+      if (error.status() == ISOGATE_CANCELLED) throw;
       if (error.status() == ISOGATE_UNAVAILABLE && tries == 0) continue;
       if (error.status() != ISOGATE_LOST) throw;
       const std::string text = error.what();
       const bool told =
           text.find("its pod") != std::string::npos || text.find("its container") != std::string::npos;
-      const std::string how = told ? "" : pod_->how_it_ended(call);
-      pod_->distrust(text, !told && how.empty());
+      const std::string how = told ? "" : pod_->how_it_ended(way, call);
+      pod_->distrust(way, text, !told && how.empty());
       throw sdk::Error(ISOGATE_LOST, text + (how.empty() ? "" : "; " + how), error.os_errno());
     }
   }
 }
 
 void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
-  start(call, [&](sdk::RunnerLink& link) { run(link, call, request, result); });
+  serve(Use::kStart, call, [&](sdk::RunnerLink& link) { run(link, call, request, result); });
 }
 
 void Sandbox::start_kept(const sdk::Call& call, const isogate_exec_request& request,
                          const isogate_kept_exec& kept, isogate_exec_result& result) {
-  start(call, [&](sdk::RunnerLink& link) { run_kept(link, call, request, kept, result); });
-}
-
-void Sandbox::start(const sdk::Call& call, const Verb& verb) {
-  with_runner(call, [&](sdk::RunnerLink& link) {
-    try {
-      verb(link);
-    } catch (const sdk::Error& error) {
-      if (error.status() == ISOGATE_RESOURCE_EXHAUSTED && link.alive() && pod_->is_alone())
-        pod_->distrust("its runner lacks what it needs to start a program, and nothing runs in it", false);
-      throw;
-    }
-  });
+  serve(Use::kStart, call, [&](sdk::RunnerLink& link) { run_kept(link, call, request, kept, result); });
 }
 
 // A call that runs no program in the pod does not prevent the replacement of a distrusted pod.
 void Sandbox::beside_programs(const sdk::Call& call, const Verb& verb) {
   stranger_ = false;
   for (int tries = 0;; ++tries) {
-    const auto link = pod_->link(call);
+    const auto link = pod_->link(Use::kBeside, call).link;
     try {
       return verb(*link);
     } catch (const sdk::Error& error) {

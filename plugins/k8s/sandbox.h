@@ -29,8 +29,10 @@ class Sandbox : public RunnerSandbox {
   }
 
  private:
-  void start(const sdk::Call& call, const Verb& verb);
-  void with_runner(const sdk::Call& call, const Verb& verb) override;
+  using Use = SandboxPod::Use;
+
+  void with_runner(const sdk::Call& call, const Verb& verb) override { serve(Use::kCall, call, verb); }
+  void serve(Use use, const sdk::Call& call, const Verb& verb);
   void beside_programs(const sdk::Call& call, const Verb& verb);
   std::shared_ptr<sdk::RunnerLink> runner_at_hand() override { return pod_->at_hand(); }
 

@@ -76,12 +76,13 @@ Result<Config> parse_config(sdk::Host host, std::string_view json) {
   return config;
 }
 
+constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_DISK_BYTES};
+
 Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
   if (spec.egress == ISOGATE_EGRESS_DENY || spec.egress == ISOGATE_EGRESS_PROXY)
     return unsupported(
         "backend `local` cannot restrict the network: choose another backend, or egress: allow");
   if (auto none = refuse_options(spec, "local"); !none) return none.error();
-  constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_DISK_BYTES};
   return take_limits(spec, "local", kLimited);
 }
 
@@ -133,12 +134,12 @@ void Backend::probe(const sdk::Call&, isogate_probe& result) {
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call&, const isogate_sandbox_spec& spec,
                                             isogate_sandbox_info& info) {
   const OpenCall call = or_throw(check_open(spec, sandboxes_dir_));
-  const Limits asked = or_throw(check_asked(spec));
+  Asked asked = or_throw(asked_of(spec, check_asked(spec), kLimited));
   const Identity identity = or_throw(identity_of(spec));
   const bool best_effort = limits_best_effort() || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
   DiskWorkspace opened = or_throw(open_workspace({.id = call.id,
                                                   .identity = identity,
-                                                  .asked_bytes = asked.get(ISOGATE_LIMIT_DISK_BYTES),
+                                                  .asked_bytes = asked.limits.get(ISOGATE_LIMIT_DISK_BYTES),
                                                   .best_effort = best_effort,
                                                   .attach_only = call.attach_only,
                                                   .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0}));
@@ -148,7 +149,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call&, const isogate_sand
   info.uid = as_root_ ? identity.uid : ::geteuid();
   sdk::set_text(info.handle, call.id);
   return std::make_unique<Sandbox>(*this, call.id, User{identity, as_root_ ? "agent" : own_name()},
-                                   std::move(opened));
+                                   std::move(opened), std::move(asked.refusal));
 }
 
 }  // namespace isogate::local

@@ -37,8 +37,10 @@ class Backend : public HostBackend {
 
 class Sandbox : public HostSandbox {
  public:
-  Sandbox(Backend& backend, std::string id, User user, DiskWorkspace files)
-      : HostSandbox(std::move(id), std::move(files)), backend_(backend), user_(std::move(user)) {}
+  Sandbox(Backend& backend, std::string id, User user, DiskWorkspace files, std::optional<Error> refusal)
+      : HostSandbox(std::move(id), std::move(files), std::move(refusal)),
+        backend_(backend),
+        user_(std::move(user)) {}
 
   void exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) override;
   void evidence(const sdk::Call& call, const isogate_evidence_request& request,

@@ -200,13 +200,11 @@ std::string Backend::why_not_limited() const {
          "write limits.mode: best_effort";
 }
 
-Result<Backend::Bounds> Backend::bounds_of(const isogate_sandbox_spec& spec) const {
-  const auto asked = check_asked(spec);
-  if (!asked) return asked.error();
-  Limits limits = *asked;
+Backend::Bounds Backend::bounds_of(const isogate_sandbox_spec& spec, const Limits& asked) const {
+  Limits limits = asked;
   limits.set(ISOGATE_LIMIT_DISK_BYTES, 0);
   return Bounds{limits_from(config_.memory_mb, config_.cpus, config_.pids).overridden_by(limits),
-                asked->get(ISOGATE_LIMIT_DISK_BYTES),
+                asked.get(ISOGATE_LIMIT_DISK_BYTES),
                 limits_best_effort() || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0};
 }
 
@@ -247,9 +245,7 @@ Result<void> Backend::prove() {
   }
   Fd root;
   const Identity trial{as_root_, kTrialUser, kTrialUser};
-  const auto bounds = bounds_of({});
-  if (!bounds) return bounds.error();
-  auto site = make_enclosure({-1, -1, ""}, trial, *bounds, &root);
+  auto site = make_enclosure({-1, -1, ""}, trial, bounds_of({}, {}), &root);
   if (!site) return site.error();
   auto evidence = runner_->measure(*site, trial, {});
   if (auto released = runner_->release(*site); !released) return released;
@@ -343,7 +339,9 @@ Result<Site> Backend::enclosure_of(const std::string& id, const Identity& identi
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call&, const isogate_sandbox_spec& spec,
                                             isogate_sandbox_info& info) {
   const OpenCall call = or_throw(check_open(spec, sandboxes_dir_));
-  const Bounds bounds = or_throw(bounds_of(spec));
+  Asked asked = or_throw(asked_of(spec, check_asked(spec), kLimited));
+  const Bounds bounds = bounds_of(spec, asked.limits);
+  const bool to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
   const std::string& id = call.id;
   or_throw(check_ended(id));
   const Identity identity = or_throw(identity_of(spec));
@@ -352,20 +350,27 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call&, const isogate_sand
                                                   .asked_bytes = bounds.disk_bytes,
                                                   .best_effort = bounds.best_effort,
                                                   .attach_only = call.attach_only,
-                                                  .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0}));
+                                                  .to_close = to_close}));
   auto& [disk, workspace] = opened;
-  const auto site = enclosure_of(id, identity, bounds, *workspace);
-  if (!site) {
-    const bool fresh = !workspace->attached();
-    workspace.reset();
-    if (fresh) (void)purge(id, identity, *disk, -1).ok();
-    fail_with(site.error());
+  std::optional<Site> site;
+  if (!asked.refusal) {
+    if (const auto made = enclosure_of(id, identity, bounds, *workspace)) {
+      site = *made;
+    } else if (to_close) {
+      asked.refusal = made.error();
+    } else {
+      const bool fresh = !workspace->attached();
+      workspace.reset();
+      if (fresh) (void)purge(id, identity, *disk, -1).ok();
+      fail_with(made.error());
+    }
   }
   info.isolation = ISOGATE_ISOLATION_NAMESPACE;
   info.flags = ISOGATE_SANDBOX_FRESH | (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0);
   info.uid = as_root_ ? identity.uid : ::geteuid();
   sdk::set_text(info.handle, id);
-  return std::make_unique<Sandbox>(*this, id, identity, std::move(opened), *site);
+  return std::make_unique<Sandbox>(*this, id, identity, std::move(opened), std::move(site),
+                                   std::move(asked.refusal));
 }
 
 // No second enclosure beside one whose processes may live.

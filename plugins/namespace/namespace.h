@@ -50,7 +50,7 @@ class Backend : public HostBackend {
     bool best_effort = false;
   };
   // Of a sandbox: the requested limits, else the configuration's.
-  Result<Bounds> bounds_of(const isogate_sandbox_spec& spec) const;
+  Bounds bounds_of(const isogate_sandbox_spec& spec, const Limits& asked) const;
   Result<Site> make_enclosure(TemplateParts parts, const Identity& identity, const Bounds& bounds, Fd* root);
   Result<Site> enclosure_of(const std::string& id, const Identity& identity, const Bounds& bounds,
                             Workspace& workspace);
@@ -68,8 +68,12 @@ class Backend : public HostBackend {
 
 class Sandbox : public HostSandbox {
  public:
-  Sandbox(Backend& backend, std::string id, const Identity& identity, DiskWorkspace files, const Site& site)
-      : HostSandbox(std::move(id), std::move(files)), backend_(backend), identity_(identity), site_(site) {}
+  Sandbox(Backend& backend, std::string id, const Identity& identity, DiskWorkspace files,
+          std::optional<Site> site, std::optional<Error> refusal)
+      : HostSandbox(std::move(id), std::move(files), std::move(refusal)),
+        backend_(backend),
+        identity_(identity),
+        site_(std::move(site)) {}
   ~Sandbox() override;
 
   void exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) override;
@@ -83,7 +87,7 @@ class Sandbox : public HostSandbox {
 
   Backend& backend_;
   const Identity identity_;
-  const Site site_;
+  const std::optional<Site> site_;  // none only where every call is refused
   std::atomic<bool> used_ = false;  // a tenant's program may have run in it
   std::mutex evidence_mutex_;
   std::optional<isogate_evidence> evidence_;  // taken before that

@@ -43,7 +43,9 @@ Result<PortSockets> sockets_in(const EnclosurePlan& place) {
 
 }  // namespace
 
-Sandbox::~Sandbox() { (void)backend_.runner_->release(site_).ok(); }
+Sandbox::~Sandbox() {
+  if (site_) (void)backend_.runner_->release(*site_).ok();
+}
 
 Result<User> Sandbox::user_named(const isogate_str& name) const {
   if (name.len == 0) return User{identity_, "agent"};
@@ -55,7 +57,7 @@ Result<User> Sandbox::user_named(const isogate_str& name) const {
 
 void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
   check_usable();
-  Command command = or_throw(command_of(request, site_, call.cancel_fd()));
+  Command command = or_throw(command_of(request, *site_, call.cancel_fd()));
   const User user = or_throw(user_named(request.user));
   command.env = or_throw(
       complete(environment_of(request), {kWorkspace, user.name, backend_.shell_, backend_.toolchain_}));
@@ -72,7 +74,7 @@ void Sandbox::evidence(const sdk::Call&, const isogate_evidence_request& request
   const std::lock_guard lock(evidence_mutex_);
   if (!used_) {
     evidence_.reset();
-    isogate_evidence found = or_throw(backend_.runner_->measure(site_, identity_, request));
+    isogate_evidence found = or_throw(backend_.runner_->measure(*site_, identity_, request));
     disk_->add_to(found);
     if (!used_) evidence_ = found;
   }
@@ -85,7 +87,7 @@ void Sandbox::connect(const sdk::Call& call, const isogate_connect_request& requ
   if (request.flags != 0 || request.reserved != 0 || request.port == 0 || request.port > 65535)
     throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the request for a connection is malformed");
   check_usable();
-  const Fd socket = or_throw(dial(or_throw(sockets_in(site_.enclosure()->plan())),
+  const Fd socket = or_throw(dial(or_throw(sockets_in(site_->enclosure()->plan())),
                                   static_cast<uint16_t>(request.port), call.cancel_fd()));
   signal_event(request.ready_fd);
   or_throw(carry_stream(socket.get(), request.stream_fd, call.cancel_fd()));
@@ -95,7 +97,9 @@ void Sandbox::connect(const sdk::Call& call, const isogate_connect_request& requ
 // ours. A sandbox does not outlive its host, so that there is nothing to detach from.
 Result<void> Sandbox::end(uint32_t mode, int cancel_fd) {
   backend_.mark_ending(id_, true);
-  if (auto ended = backend_.runner_->release(site_); !ended) return ended;
+  if (site_) {
+    if (auto ended = backend_.runner_->release(*site_); !ended) return ended;
+  }
   if (mode == ISOGATE_CLOSE_PURGE) {
     if (auto purged = backend_.purge(id_, identity_, *disk_, cancel_fd); !purged) return purged;
   }

@@ -1,5 +1,6 @@
 #include <signal.h>
 
+#include <map>
 #include <regex>
 
 #include "tests/contract/contract.h"
@@ -179,6 +180,36 @@ void a_lost_workspace_is_said_to_be_lost(World& w) {
   EXPECT_EQ(Caller(*next, "another").out("echo works"), "works\n");
 }
 
+// No backend has a proxy: each refuses that egress.
+void a_sandbox_that_is_refused_now_can_be_ended(World& w) {
+  const std::string instance = "instance: refused-" + new_mark();
+  const auto own = w.another(instance);
+  const std::vector<std::string> agents = {"stopped", "running", "lost"};
+  std::map<std::string, std::string> ids;
+  for (const std::string& agent : agents) {
+    const Caller me(*own, agent);
+    me.run("echo x > kept");
+    ids[agent] = row_of(me).at("sandbox_id");
+    if (agent != "running") {
+      EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/" + agent)));
+    }
+  }
+  if (w.shares_processes())
+    run_program({"rm", "-rf", own->state_dir() + "/sandboxes/" + ids["lost"] + "/workspace"});
+  const std::string proxy = "\nbackends:\n  - name: " + w.backend + "\n    egress: proxy";
+  own->reload(options_for(w.backend, w.starter, instance + proxy).yaml);
+  for (const std::string& agent : agents) {
+    const Caller me(*own, agent);
+    EXPECT_NE(me.exec("true").status, 200) << agent;
+    if (agent != "lost") {
+      EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/" + agent))) << agent;
+    }
+    EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/" + agent + "?purge=true"))) << agent;
+    EXPECT_TRUE(row_of(me).is_null()) << agent;
+    EXPECT_TRUE(run_program({"find", own->state_dir() + "/sandboxes", "-name", ids[agent]}).out.empty());
+  }
+}
+
 // Its reader has stopped reading; it delays neither the sandbox nor its end.
 void deleting_does_not_wait_for_a_stalled_download(World& w) {
   ASSERT_EQ(w.me.run("head -c 64M /dev/zero > big").at("exit_code"), 0);
@@ -226,6 +257,7 @@ const Case kSandboxCases[] = {
     {"purging_a_sandbox_removes_every_trace", 5, purging_a_sandbox_removes_every_trace},
     {"deleting_what_is_not_there_is_404", 9, deleting_what_is_not_there_is_404},
     {"deleting_ends_what_runs", 1, deleting_ends_what_runs},
+    {"a_sandbox_that_is_refused_now_can_be_ended", 5, a_sandbox_that_is_refused_now_can_be_ended},
     {"deleting_does_not_wait_for_a_stalled_download", 1, deleting_does_not_wait_for_a_stalled_download},
     {"sandboxes_are_bounded", 8, sandboxes_are_bounded},
     {"an_idle_sandbox_is_stopped_and_comes_back", 5, an_idle_sandbox_is_stopped_and_comes_back},

@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "gateway/front/base/own_fd.h"
+#include "gateway/ipc/channel.h"
 
 namespace isogate::front {
 namespace {
@@ -32,6 +33,33 @@ class BackendChannelTest : public testing::Test {
   boost::asio::awaitable<void> run(ipc::ExecCall exec) {
     auto cancel = or_throw(Cancel::make(io_.get_executor()));
     reply_ = co_await channel_->call(std::move(exec), std::move(cancel), {}, &unsent_);
+  }
+  // The reply to an open, to which the host answers `status`, if it comes to the host.
+  isogate_status open(const std::string& sandbox_id, isogate_status status) {
+    ipc::OpenCall open;
+    open.sandbox_id = sandbox_id;
+    open.tenant = "tenant";
+    std::optional<ipc::Reply> reply;
+    boost::asio::co_spawn(io_, ask(std::move(open), reply), [](const std::exception_ptr&) {});
+    io_.poll();
+    if (!reply) answer(status);
+    return reply ? reply->status : ISOGATE_INTERNAL;
+  }
+  boost::asio::awaitable<void> ask(ipc::OpenCall open, std::optional<ipc::Reply>& reply) {
+    reply = co_await channel_->call(std::move(open));
+  }
+  void answer(isogate_status status) {
+    auto record = or_throw(ipc::receive_record(host_.get(), ipc::Wait::kBlock));
+    const auto call = or_throw(ipc::decode_call(record.bytes, std::move(record.fds)));
+    ipc::Reply reply;
+    reply.id = std::visit([](const auto& each) { return each.call.id; }, call);
+    reply.status = status;
+    if (status == ISOGATE_OK) reply.value = ipc::Opened{};
+    send(ipc::encode(reply));
+  }
+  void send(const ipc::Encoded& record) {
+    or_throw(ipc::send_record(host_.get(), record.bytes, {}, ipc::Wait::kBlock));
+    io_.poll();
   }
   [[nodiscard]] bool has_reader() const {
     pollfd writer{pipe_.write.get(), POLLOUT, 0};
@@ -66,6 +94,21 @@ TEST_F(BackendChannelTest, ClosesTheDescriptorsOfACallThatIsSent) {
   ASSERT_TRUE(reply_);
   EXPECT_EQ(reply_->status, ISOGATE_LOST);
   EXPECT_EQ(std::get_if<ipc::ExecCall>(&unsent_), nullptr);
+}
+
+// No close follows there.
+TEST_F(BackendChannelTest, WhatIsGoneAtALaterOpenTakesNoPlace) {
+  send(ipc::encode(ipc::Hello()));
+  channel_->limit_sandboxes(1, 1);
+  for (const isogate_status gone : {ISOGATE_SANDBOX_LOST, ISOGATE_NO_SANDBOX}) {
+    EXPECT_EQ(open("first", ISOGATE_OK), ISOGATE_OK);
+    EXPECT_EQ(open("second", ISOGATE_OK), ISOGATE_RESOURCE_EXHAUSTED);
+    EXPECT_EQ(open("first", ISOGATE_UNAVAILABLE), ISOGATE_UNAVAILABLE);
+    EXPECT_EQ(open("second", ISOGATE_OK), ISOGATE_RESOURCE_EXHAUSTED);
+    EXPECT_EQ(open("first", gone), gone);
+    EXPECT_EQ(open("second", ISOGATE_OK), ISOGATE_OK);
+    EXPECT_EQ(open("second", gone), gone);
+  }
 }
 
 }  // namespace

@@ -304,6 +304,43 @@ TEST_F(K8sAdoption, APodThatWasNotTriedAgainstAllListenersIsReplaced) {
   EXPECT_EQ(gateway.run(again, "cat kept"), "mine\n");
 }
 
+// The FakeGateway's network is open, so that it refuses to deny egress.
+TEST_F(K8sAdoption, APodThatIsRefusedNowEndsWhenItWouldBeReAttached) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.ready();
+  gateway.run(box, "echo mine > kept");
+  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  gateway.egress = ISOGATE_EGRESS_DENY;
+  std::string why;
+  const uint32_t flags = ISOGATE_OPEN_RUNNING_ONLY | ISOGATE_OPEN_KNOWN;
+  EXPECT_EQ(status_of([&] { gateway.open(flags, box.handle); }, &why), ISOGATE_NO_SANDBOX);
+  EXPECT_THAT(why, HasSubstr("egress is to be denied"));
+  EXPECT_TRUE(api_.all("pods").empty());
+  gateway.egress = ISOGATE_EGRESS_UNSET;
+  auto again = gateway.ready(ISOGATE_OPEN_KNOWN, box.handle);
+  EXPECT_EQ(gateway.run(again, "cat kept"), "mine\n");
+}
+
+TEST_F(K8sAdoption, ASandboxThatIsRefusedNowCanOnlyBeEnded) {
+  FakeGateway gateway(api_, "/state");
+  for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE}) {
+    gateway.egress = ISOGATE_EGRESS_UNSET;
+    auto box = gateway.ready();
+    gateway.run(box, "true");
+    gateway.close(box, ISOGATE_CLOSE_DETACH);
+    gateway.egress = ISOGATE_EGRESS_DENY;
+    EXPECT_EQ(status_of([&] { gateway.open(ISOGATE_OPEN_KNOWN, box.handle); }), ISOGATE_UNSUPPORTED);
+    auto refused = gateway.open(ISOGATE_OPEN_ATTACH_ONLY, box.handle);
+    EXPECT_EQ(status_of([&] { gateway.run(refused, "true"); }), ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(status_of([&] { gateway.read(refused, "x"); }), ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(status_of([&] { gateway.evidence(refused); }), ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(api_.all("pods").size(), 1u);
+    EXPECT_EQ(status_of([&] { gateway.close(refused, mode); }), ISOGATE_OK) << gateway.log();
+    EXPECT_TRUE(api_.all("pods").empty());
+    EXPECT_EQ(api_.all("leases").empty(), mode == ISOGATE_CLOSE_PURGE);
+  }
+}
+
 TEST_F(K8sAdoption, ACloseThatFailsLeavesASandboxThatCanOnlyBeClosed) {
   FakeGateway gateway(api_, "/state");
   for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE}) {

@@ -185,6 +185,12 @@ bool FakeApi::runs(const std::string& pod) const {
   return runners_.contains(pod) && runners_.at(pod)->pid > 0;
 }
 
+pid_t FakeApi::runner_of(const std::string& pod) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = runners_.find(pod);
+  return found == runners_.end() ? -1 : found->second->pid;
+}
+
 void FakeApi::freeze(const std::string& pod, bool frozen) const {
   const std::lock_guard lock(mutex_);
   if (const auto found = runners_.find(pod); found != runners_.end())

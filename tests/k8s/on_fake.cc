@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <stdexcept>
+#include <thread>
 
 namespace isogate::k8s {
 
@@ -52,6 +53,7 @@ FakeGateway::Box FakeGateway::open(uint32_t flags, const std::string& handle, co
   isogate_sandbox_spec spec{};
   spec.struct_size = sizeof spec;
   spec.flags = flags;
+  spec.egress = egress;
   spec.sandbox_id = sdk::str(id);
   spec.tenant = sdk::str("t");
   spec.agent_id = sdk::str(agent);
@@ -106,6 +108,28 @@ std::string FakeGateway::run(Box& box, const std::string& command, uint32_t* res
   const ssize_t size = ::read(reader.get(), text.data(), text.size());
   text.resize(size > 0 ? static_cast<size_t>(size) : 0);
   return text;
+}
+
+void FakeGateway::watch(Box& box) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  const Fd reader(ends[0]), cancel(::eventfd(0, EFD_CLOEXEC));
+  Fd writer(ends[1]);
+  std::thread canceller([&] {
+    char ready[sizeof(isogate_change)];
+    if (::read(reader.get(), ready, sizeof ready) <= 0) return;
+    const uint64_t one = 1;
+    (void)!::write(cancel.get(), &one, sizeof one);
+  });
+  isogate_call call{sizeof call, cancel.get(), INT64_MAX, {}};
+  isogate_file_request request{};
+  request.struct_size = sizeof request;
+  request.fd = writer.get();
+  request.complete_fd = -1;
+  const isogate_status status = status_of([&] { box.sandbox->watch(sdk::Call(call), request); });
+  writer.reset();
+  canceller.join();
+  if (status != ISOGATE_CANCELLED) throw std::runtime_error("the watch failed");
 }
 
 void FakeGateway::write(Box& box, const std::string& path, const std::string& bytes) {

@@ -31,11 +31,14 @@ class FakeGateway {
   isogate_evidence evidence(Box& box, const std::string& listeners = "0.0.0.0:8080");
   // Its stdout; throws std::runtime_error unless it succeeds.
   std::string run(Box& box, const std::string& command, uint32_t* result_flags = nullptr);
+  // Watches the workspace for a moment.
+  static void watch(Box& box);
   void write(Box& box, const std::string& path, const std::string& bytes);
   std::string read(Box& box, const std::string& path);
   void close(Box& box, uint32_t mode);
   // open() and evidence(): what a front does before it lets anything run.
   Box ready(uint32_t flags = 0, const std::string& handle = {}, const std::string& agent = "a");
+  uint32_t egress = ISOGATE_EGRESS_UNSET;  // of the next open()
   static std::string id_of(const std::string& agent);
   [[nodiscard]] std::string log() const;
 

@@ -192,6 +192,33 @@ TEST_F(LocalSandbox, RestrictedEgressIsRefused) {
   EXPECT_TRUE(box.open(spec));
 }
 
+TEST_F(LocalSandbox, WhatIsRefusedNowCanOnlyBeEnded) {
+  Backend backend(state_, "local");
+  Box box(backend);
+  ASSERT_EQ(box.write("f", "kept"), ISOGATE_OK);
+  const isogate_limit memory{ISOGATE_LIMIT_MEMORY_BYTES, 0, 64 << 20};
+  for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE}) {
+    ASSERT_EQ(box.close(ISOGATE_CLOSE_STOP), ISOGATE_OK) << box.error;
+    auto spec = box.spec(ISOGATE_OPEN_ATTACH_ONLY);
+    if (mode == ISOGATE_CLOSE_STOP) {
+      spec.egress = ISOGATE_EGRESS_DENY;
+    } else {
+      spec.limits = &memory;
+      spec.limit_count = 1;
+    }
+    ASSERT_TRUE(box.open(spec)) << box.error;
+    EXPECT_EQ(box.sh("true").status, ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(box.read("f").first, ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(box.write("f", "new"), ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(box.close(mode), ISOGATE_OK) << box.error;
+    if (mode == ISOGATE_CLOSE_STOP) {
+      ASSERT_TRUE(box.open(box.spec(ISOGATE_OPEN_KNOWN))) << box.error;
+      EXPECT_EQ(box.read("f").second, "kept");
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(state_ + "/sandboxes/" + box.id));
+}
+
 TEST_F(LocalSandbox, DetachAndStopKeepTheWorkspaceAndPurgeTakesIt) {
   Backend backend(state_, "local");
   Box box(backend);

@@ -225,9 +225,11 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
     co_return failure(id, ISOGATE_INVALID_ARGUMENT,
                       "a path, a name or a list is longer than a backend takes");
   std::string opens, closes;
+  bool is_new = false;
   if (const auto* open = std::get_if<ipc::OpenCall>(&call)) {
     if (auto full = no_room_for(*open)) co_return failure(id, ISOGATE_RESOURCE_EXHAUSTED, std::move(*full));
-    if (!open_sandboxes_.tenant_of.contains(open->sandbox_id)) opens = open->sandbox_id;
+    opens = open->sandbox_id;
+    is_new = !open_sandboxes_.tenant_of.contains(opens);
     note_open(open->sandbox_id, open->tenant);
   }
   if (const auto* close = std::get_if<ipc::CloseCall>(&call)) closes = close->sandbox_id;
@@ -243,10 +245,10 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   if (post({id, &call, std::move(record)})) co_await pending->done.wait();
   cancel->end();
   const isogate_status status = pending->reply->status;
-  if (!opens.empty() && status != ISOGATE_OK && status != ISOGATE_LOST) note_closed(opens);
-  if (!closes.empty() &&
-      (status == ISOGATE_OK || status == ISOGATE_NO_SANDBOX || status == ISOGATE_SANDBOX_LOST))
-    note_closed(closes);
+  const bool is_gone = status == ISOGATE_NO_SANDBOX || status == ISOGATE_SANDBOX_LOST;
+  if (!opens.empty() && (is_gone || (is_new && status != ISOGATE_OK && status != ISOGATE_LOST)))
+    note_closed(opens);
+  if (!closes.empty() && (status == ISOGATE_OK || is_gone)) note_closed(closes);
   co_return std::move(*pending->reply);
 }
 

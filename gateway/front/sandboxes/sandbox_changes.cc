@@ -45,6 +45,7 @@ struct SandboxChanges::Opening {
   const ipc::Probe probe = *backend.probe;
   SandboxRow& row = sandbox.row;
   ipc::Opened opened;
+  bool to_purge = false;  // nothing runs in it: no policy is asked for
 
   asio::awaitable<void> run(const Wanted& wanted) {
     if (const auto error = owner.records_.last_error(); error && for_a_call) {
@@ -126,13 +127,15 @@ struct SandboxChanges::Opening {
     ipc::OpenCall call;
     call.call.request_id = request_id;
     call.flags = how | flags | (config.limits_best_effort ? ISOGATE_OPEN_LIMITS_BEST_EFFORT : 0u);
-    call.egress = config.egress;
     call.sandbox_id = row.sandbox_id;
     call.tenant = row.tenant;
     call.agent_id = row.agent_id;
     call.handle = row.handle;
     call.image = row.image;
-    call.limits = config.sandbox_limits;
+    if (!to_purge) {
+      call.egress = config.egress;
+      call.limits = config.sandbox_limits;
+    }
     co_return co_await channel->call(std::move(call));
   }
 
@@ -339,6 +342,7 @@ asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, 
       if (!purge) co_return sandbox.closed();
       // Its workspace is gone, but perhaps not all else: what is complete can be removed completely.
       Opening opening{*this, sandbox, backend, request_id, 0};
+      opening.to_purge = true;
       co_await opening.ask();
       opening.take_to_close();
     }

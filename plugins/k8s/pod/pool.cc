@@ -98,8 +98,8 @@ void Pool::remove_leftovers(const sdk::Call& call) {
     call.check();
     Owner owner = like_.owner;
     owner.sandbox_id = metadata_text(each, "name");
-    if (!carries(each, owner) || hold_of(each).holder.empty() || !is_free(services_, each)) continue;
-    services_.info("a sandbox made ahead by a gateway that is gone is removed: " + owner.sandbox_id);
+    if (!carries(each, owner) || !is_free(services_, each)) continue;
+    services_.info("a sandbox made ahead that no gateway holds is removed: " + owner.sandbox_id);
     remove_version(services_, services_.leases(owner.sandbox_id), each, call);
   }
 }

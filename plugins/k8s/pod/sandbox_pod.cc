@@ -47,6 +47,7 @@ SandboxPod::Opened SandboxPod::open(const OpenWish& wish, const sdk::Call& call)
 }
 
 SandboxPod::Opened SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
+  refusal_ = wish.refusal;
   for (const auto since = Clock::now();; wait_for_others(call, since)) {
     if (!lease_.find(call)) {
       if (wish.known) lost();
@@ -58,7 +59,7 @@ SandboxPod::Opened SandboxPod::claim(const OpenWish& wish, const sdk::Call& call
     if (!wish.handle.empty() && wish.handle != lease_.uid()) lost();
     if (wish.attach_only) return attach(), Opened{.used_before = true};
     if (lease_.is_others()) continue;
-    if (wish.unchanged) return re_attach(call), Opened{.used_before = true};
+    if (wish.unchanged) return re_attach(wish, call), Opened{.used_before = true};
     check_place(call);
     if (adopt(call)) {
       if (join(call)) return {.used_before = true};
@@ -239,6 +240,7 @@ void SandboxPod::try_make(const sdk::Call& call) {
   starting_.clear();
   fresh_ = true;
   suspicion_.clear();
+  left_ = false;
   follow();
 }
 
@@ -529,7 +531,7 @@ isogate_evidence SandboxPod::evidence(const sdk::Call& call, const isogate_evide
   const auto lock = lock_for(mutex_, call);
   isogate_evidence found{};
   in_time(call, [&](const sdk::Call& within) {
-    if (closing_) being_closed();
+    check_serves();
     services_.learn_gateway(request);
     const Record& record = lease_.record();
     if (record.proof && covers(record.proof->gateway.listeners, tried_of(Gateway::of(request))))
@@ -708,32 +710,43 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
   }
 }
 
-// A distrusted pod serves the calls that already run in it, and is replaced before the next ones.
-bool SandboxPod::is_usable() const { return link_ && link_->alive() && (suspicion_.empty() || !is_alone()); }
+// A distrusted pod serves the calls that already run in it.
+bool SandboxPod::is_usable(Use use) const {
+  if (!link_ || !link_->alive()) return false;
+  if (left_ && use == Use::kStart) return false;
+  return (suspicion_.empty() && !left_) || !is_alone(use);
+}
 
-std::shared_ptr<sdk::RunnerLink> SandboxPod::link(const sdk::Call& call) {
-  if (services_.config.transport == RunnerTransport::kExec) return lend(call);
-  const auto lock = lock_for(mutex_, call);
+void SandboxPod::check_serves() const {
   if (closing_) being_closed();
-  if (!is_usable()) in_time(call, [this](const sdk::Call& within) { relink(within); });
+  if (refusal_) throw sdk::Error(*refusal_);
+}
+
+SandboxPod::Way SandboxPod::link(Use use, const sdk::Call& call) {
+  if (services_.config.transport == RunnerTransport::kExec) return lend(use, call);
+  const auto lock = lock_for(mutex_, call);
+  check_serves();
+  if (!is_usable(use)) in_time(call, [this](const sdk::Call& within) { relink(within); });
   fresh_ = false;
-  return link_;
+  return {link_, lease_.record().pod_uid};
 }
 
 // A connection only for this call, which ends with it.
-std::shared_ptr<sdk::RunnerLink> SandboxPod::lend(const sdk::Call& call) {
+SandboxPod::Way SandboxPod::lend(Use use, const sdk::Call& call) {
   acquire_for(*slots_, call);
   const std::shared_ptr<void> slot(nullptr, [slots = slots_](void*) { slots->release(); });
   const auto lock = lock_for(mutex_, call);
-  if (closing_) being_closed();
-  if (!is_usable()) in_time(call, [this](const sdk::Call& within) { relink(within); });
+  check_serves();
+  if (!is_usable(use)) in_time(call, [this](const sdk::Call& within) { relink(within); });
   fresh_ = false;
   const auto own = std::exchange(link_, nullptr);
-  return {own.get(), [own, slot](sdk::RunnerLink* link) { link->close("its call has ended"); }};
+  const auto end = [own, slot](sdk::RunnerLink* link) { link->close("its call has ended"); };
+  return {{own.get(), end}, lease_.record().pod_uid};
 }
 
 void SandboxPod::relink(const sdk::Call& call) {
-  if (link_ && link_->spent() && suspicion_.empty())
+  const bool left = left_.exchange(false);
+  if ((left || (link_ && link_->spent())) && suspicion_.empty())
     suspicion_ = "something that ran in it was not seen to end, or is left";
   std::string why = !suspicion_.empty() ? suspicion_ : link_ ? link_->why() : "it was released";
   bool trusted = suspicion_.empty();
@@ -765,9 +778,9 @@ void SandboxPod::relink(const sdk::Call& call) {
   prove_again(call);
 }
 
-void SandboxPod::distrust(const std::string& why, bool now) noexcept try {
+void SandboxPod::distrust(const Way& way, const std::string& why, bool now) noexcept try {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!lock.try_lock_for(kLate) || closing_) return;
+  if (!lock.try_lock_for(kLate) || closing_ || lease_.record().pod_uid != way.pod_uid) return;
   suspicion_ = why;
   const Budget soon(kNow);
   if (!now || !lease_.find(soon) || lease_.uid() != parts_.lease_uid || ends_with_pod() || has_others() ||
@@ -793,12 +806,13 @@ void SandboxPod::release() {
   link_.reset();
 }
 
-std::string SandboxPod::how_it_ended(const sdk::Call& call) {
+std::string SandboxPod::how_it_ended(const Way& way, const sdk::Call& call) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return "its pod is being replaced";
   const std::string pod = lease_.record().pod, uid = lease_.record().pod_uid;
   lock.unlock();
   if (pod.empty()) return "its pod is gone";
+  if (uid != way.pod_uid) return "its pod was replaced";
   try {
     // A kubelet that evicts a pod reports it after it has ended the containers.
     const PodState state = services_.pods.await(
@@ -939,12 +953,13 @@ void SandboxPod::forget_user() noexcept {
 
 // A pod that cannot be used unchanged ends, if no other gateway uses it. With its workspace, if the
 // configuration says that it is the pod's.
-void SandboxPod::re_attach(const sdk::Call& call) {
+void SandboxPod::re_attach(const OpenWish& wish, const sdk::Call& call) {
   if (lease_.record().place() == Place::kEmptyDir) check_place(call);
-  if (adopt(call) && join(call)) return;
+  if (!wish.refusal && adopt(call) && join(call)) return;
   attach();
   stop(call);
-  throw sdk::Error(ISOGATE_NO_SANDBOX, "what ran of it could not be re-attached");
+  throw sdk::Error(ISOGATE_NO_SANDBOX, "what ran of it could not be re-attached" +
+                                           (wish.refusal ? std::string(": ") + wish.refusal->what() : ""));
 }
 
 }  // namespace isogate::k8s

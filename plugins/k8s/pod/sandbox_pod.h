@@ -27,6 +27,8 @@ struct OpenWish {
   bool unchanged = false;  // re-attach what runs, and create nothing
   std::string handle;      // uid of the Lease, as answered before; may be empty
   Pool* ready = nullptr;   // where a pod created in advance may be taken; borrowed
+  // Why nothing may run in it now. With attach_only calls throw it; with `unchanged` what runs is ended.
+  std::optional<sdk::Error> refusal;
 };
 
 // A pod that the pool has created, and that now belongs to the taker.
@@ -61,23 +63,34 @@ class SandboxPod {
    private:
     SandboxPod& pod_;
   };
-  // No call but this one runs.
-  [[nodiscard]] bool is_alone() const { return *running_ <= 1; }
-  // A connection to its runner; reconnects if necessary. ISOGATE_SANDBOX_LOST if the workspace was lost
-  // with the pod.
-  std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
+  // What a call does in the pod, and when a pod that must be replaced is replaced before it.
+  enum class Use {
+    kStart,   // starts a program, with a Running: before every one where something is left, else as kCall
+    kCall,    // with a Running: once no other call runs
+    kBeside,  // runs no program, without a Running: once no call runs
+  };
+  // No call runs but the one that asks.
+  [[nodiscard]] bool is_alone(Use use) const { return *running_ <= (use == Use::kBeside ? 0 : 1); }
+  struct Way {  // to the runner of that pod
+    std::shared_ptr<sdk::RunnerLink> link;
+    std::string pod_uid;
+  };
+  // Reconnects if necessary. ISOGATE_SANDBOX_LOST if the workspace was lost with the pod.
+  Way link(Use use, const sdk::Call& call);
   // The same, if it is connected now; else null.
   std::shared_ptr<sdk::RunnerLink> at_hand();
   // The measurement of this very container from before the first command of a tenant; measures if there is
   // none yet. A pod that was not tried against all of this gateway's listeners is replaced, unless another
   // gateway uses it.
   isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
-  // In a few words how it ended, for the call that saw it; empty: it runs, or that is not known.
-  std::string how_it_ended(const sdk::Call& call);
-  // Contact was lost while something ran in it, or something it ran is left: its runner's report is not
-  // trusted. If its files outlive it, and no other gateway uses it, the pod is removed, at once if
-  // possible, and the next link() is to another pod.
-  void distrust(const std::string& why, bool now) noexcept;
+  // In a few words how that pod ended, for the call that saw it; empty: it runs, or that is not known.
+  std::string how_it_ended(const Way& way, const sdk::Call& call);
+  // Contact was lost while something ran in that pod, or its runner cannot start programs: its runner's
+  // report is not trusted. If its files outlive it, and no other gateway uses it, the pod is removed, at once
+  // if possible, and the next link() is to another pod. Nothing if it was replaced already.
+  void distrust(const Way& way, const std::string& why, bool now) noexcept;
+  // Its runner reports that something could not be killed: no further program starts there.
+  void note_left() noexcept { left_ = true; }
   // After each of these link() and evidence() throw, even if it fails; then it may be tried again.
   //
   // Releases the runner: what it runs ends.
@@ -102,14 +115,14 @@ class SandboxPod {
 
  private:
   bool adopt(const sdk::Call& call);
-  void re_attach(const sdk::Call& call);
+  void re_attach(const OpenWish& wish, const sdk::Call& call);
   bool join(const sdk::Call& call);
   [[nodiscard]] bool has_others() const;
   std::vector<std::string> other_users(const sdk::Call& call);
   void forget_user() noexcept;
   void release();
   void stop(const sdk::Call& call);
-  std::shared_ptr<sdk::RunnerLink> lend(const sdk::Call& call);
+  Way lend(Use use, const sdk::Call& call);
   void attach();
   Opened claim(const OpenWish& wish, const sdk::Call& call);
   [[noreturn]] void nothing_there(const OpenWish& wish, const sdk::Call& call);
@@ -122,7 +135,8 @@ class SandboxPod {
   void end_place(const sdk::Call& call);
   void in_time(const sdk::Call& call, const std::function<void(const sdk::Call&)>& work);
   [[noreturn]] void too_late();
-  [[nodiscard]] bool is_usable() const;
+  void check_serves() const;
+  [[nodiscard]] bool is_usable(Use use) const;
   isogate_evidence measure_now(const isogate_evidence_request& request, const sdk::Call& call);
   isogate_evidence replace_and_measure(const isogate_evidence_request& request, const sdk::Call& call);
   void relink(const sdk::Call& call);
@@ -160,15 +174,17 @@ class SandboxPod {
   const Limits limits_;
   std::timed_mutex mutex_;
   Lease lease_;
-  bool fresh_ = false;    // no command of a tenant has run in it yet
-  bool closing_ = false;  // only a close may follow
+  bool fresh_ = false;                 // no command of a tenant has run in it yet
+  bool closing_ = false;               // only a close may follow
+  std::optional<sdk::Error> refusal_;  // it was opened only to be closed
   const std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
   // The pod that a cancelled call was creating: the cluster continues, and the next call waits for that
   // pod. Empty: none.
   std::string starting_;
   std::chrono::steady_clock::time_point starts_until_;
-  std::string suspicion_;  // why the pod must be replaced before the next call; empty: it need not
-  std::string waits_for_;  // what an opening waits for
+  std::atomic<bool> left_ = false;  // noted without the mutex, which an opening may hold; relink() looks
+  std::string suspicion_;           // why the pod must be replaced before the next call; empty: it need not
+  std::string waits_for_;           // what an opening waits for
   // What a reconnected stream must find: by then it may be another container. Any thread.
   class Tie {
    public:

@@ -57,6 +57,24 @@ TEST_F(NamespaceClosing, EachOpenIsFreshAndMeasuredBeforeItsFirstProgram) {
   EXPECT_NE(evidence(again), ISOGATE_OK) << "it was not measured in time";
 }
 
+TEST_F(NamespaceClosing, WhatIsRefusedNowCanOnlyBeEnded) {
+  ASSERT_EQ(box_.write("f", "kept"), ISOGATE_OK);
+  ASSERT_EQ(box_.close(ISOGATE_CLOSE_STOP), ISOGATE_OK) << box_.error;
+  isogate_sandbox_spec spec = box_.spec(ISOGATE_OPEN_ATTACH_ONLY);
+  spec.egress = ISOGATE_EGRESS_ALLOW;
+  isogate_evidence found;
+  for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE}) {
+    ASSERT_TRUE(box_.open(spec)) << box_.error;
+    EXPECT_EQ(box_.sh("true").status, ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(evidence(found), ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(box_.read("f").first, ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(box_.write("f", "new"), ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(box_.close(mode), ISOGATE_OK) << box_.error;
+  }
+  EXPECT_FALSE(box_.open(spec));
+  EXPECT_EQ(box_.status, ISOGATE_NO_SANDBOX) << "nothing is left";
+}
+
 pid_t an_init() {
   std::ifstream list("/proc/self/task/" + std::to_string(::getpid()) + "/children");
   for (pid_t pid = 0; list >> pid;) {

@@ -1,0 +1,112 @@
+// A runner that reports that something could not be killed.
+#include <sys/resource.h>
+
+#include <thread>
+
+#include "tests/eventually.h"
+#include "tests/k8s/on_fake.h"
+
+namespace isogate::k8s {
+namespace {
+
+using test::eventually;
+
+// The program kills its reaper, and its runner, without descriptors, cannot look whether anything is left.
+constexpr const char* kLeaves =
+    "runner=$(awk '/^PPid/ { print $2 }' /proc/$PPID/status); prlimit --pid $runner --nofile=0: && "
+    "kill -9 $PPID; sleep 20";
+constexpr const char* kNoChecks = R"("liveness_interval_sec": 0)";
+
+class K8sLeftBehind : public OnFake {
+ protected:
+  [[nodiscard]] std::string pod() const {
+    return api_.all("pods").empty() ? "" : api_.all("pods")[0].at("metadata").at("name").get<std::string>();
+  }
+  void leave_behind(FakeGateway& gateway, FakeGateway::Box& box) const {
+    const std::string there = pod();
+    std::string why;
+    EXPECT_EQ(status_of([&] { gateway.run(box, kLeaves); }, &why), ISOGATE_LOST);
+    EXPECT_EQ(pod(), there) << "it is replaced by a later call";
+    EXPECT_TRUE(api_.runs(there)) << why;
+    rlimit limit{};
+    ASSERT_EQ(::prlimit(api_.runner_of(there), RLIMIT_NOFILE, nullptr, &limit), 0);
+    EXPECT_EQ(limit.rlim_cur, 0u);
+    limit.rlim_cur = limit.rlim_max;
+    ASSERT_EQ(::prlimit(api_.runner_of(there), RLIMIT_NOFILE, &limit, nullptr), 0);
+  }
+  // Runs until there is a file `go`.
+  struct LongExec {
+    std::string out, failure;
+    std::thread thread;
+  };
+  static void start(LongExec& exec, FakeGateway& gateway, FakeGateway::Box& box) {
+    exec.thread = std::thread([&] {
+      try {
+        exec.out = gateway.run(box, "touch up; until [ -e go ]; do sleep 0.05; done; echo survived");
+      } catch (const std::exception& error) {
+        exec.failure = error.what();
+      }
+    });
+    EXPECT_TRUE(eventually(30, [&] { return status_of([&] { gateway.read(box, "up"); }) == ISOGATE_OK; }));
+  }
+};
+
+TEST_F(K8sLeftBehind, TheNextProgramRunsInAnotherPod) {
+  FakeGateway gateway(api_, "/state", kNoChecks);
+  auto box = gateway.ready();
+  gateway.run(box, "echo mine > kept");
+  const std::string first = pod();
+  leave_behind(gateway, box);
+  EXPECT_EQ(gateway.run(box, "cat kept"), "mine\n") << gateway.log();
+  EXPECT_NE(pod(), first);
+  EXPECT_FALSE(api_.runs(first));
+  const std::string second = pod();
+  EXPECT_EQ(gateway.run(box, "cat kept"), "mine\n");
+  EXPECT_EQ(pod(), second) << "once is enough";
+}
+
+TEST_F(K8sLeftBehind, AWatchDoesNotEndWhatRunsBeside) {
+  FakeGateway gateway(api_, "/state", kNoChecks);
+  auto box = gateway.ready();
+  const std::string first = pod();
+  LongExec running;
+  start(running, gateway, box);
+  leave_behind(gateway, box);
+  EXPECT_NO_THROW(gateway.watch(box)) << gateway.log();
+  EXPECT_EQ(gateway.read(box, "up"), "");
+  gateway.write(box, "go", "");
+  running.thread.join();
+  EXPECT_EQ(running.out, "survived\n") << running.failure;
+  EXPECT_EQ(pod(), first);
+  EXPECT_NO_THROW(gateway.watch(box)) << gateway.log();
+  EXPECT_NE(pod(), first) << "nothing ran in it any more";
+}
+
+TEST_F(K8sLeftBehind, ALongProgramDoesNotKeepItsPodInUse) {
+  FakeGateway gateway(api_, "/state", kNoChecks);
+  auto box = gateway.ready();
+  const std::string first = pod();
+  LongExec running;
+  start(running, gateway, box);
+  leave_behind(gateway, box);
+  EXPECT_EQ(gateway.run(box, "echo next"), "next\n") << gateway.log();
+  running.thread.join();
+  EXPECT_NE(running.failure, "");
+  EXPECT_FALSE(api_.runs(first));
+  const std::string second = pod();
+  EXPECT_EQ(gateway.run(box, "echo next"), "next\n");
+  EXPECT_EQ(pod(), second) << "the end of a call in the first one is no reason to distrust the second";
+}
+
+TEST_F(K8sLeftBehind, AlsoWithAConnectionForEachCall) {
+  FakeGateway gateway(api_, "/state", std::string(kNoChecks) + R"(, "transport": "exec")");
+  auto box = gateway.ready();
+  gateway.run(box, "true");
+  const std::string first = pod();
+  EXPECT_EQ(status_of([&] { gateway.run(box, kLeaves); }), ISOGATE_LOST);
+  EXPECT_EQ(gateway.run(box, "echo next"), "next\n") << gateway.log();
+  EXPECT_NE(pod(), first);
+}
+
+}  // namespace
+}  // namespace isogate::k8s
