@@ -56,14 +56,14 @@ Result<void> print_event(const std::string& event, const std::string& data, bool
 int run_watch(const WatchOptions& options) try {
   end_on_signals();
   const bool json = options.client.json;
-  std::string query = options.recursive ? "?recursive=true" : "?recursive=false";
-  for (const auto& [name, value] : {std::pair<const char*, const std::string&>{"agent_id", options.agent},
-                                    {"path", options.path},
-                                    {"scope", options.scope},
-                                    {"user", options.user}})
-    if (!value.empty()) query.append("&").append(name).append("=").append(percent_encode(value));
+  const Query query = Query()
+                          .add("recursive", options.recursive ? "true" : "false")
+                          .add("agent_id", options.agent)
+                          .add("path", options.path)
+                          .add("scope", options.scope)
+                          .add("user", options.user);
   const HttpRequest request{
-      .method = "GET", .target = "/workspace/watch" + query, .wait_sec = kStreamSilenceSec};
+      .method = "GET", .target = "/workspace/watch" + query.text(), .wait_sec = kStreamSilenceSec};
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), json);
   std::optional<Json> end;
