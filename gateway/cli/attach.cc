@@ -363,10 +363,9 @@ int run_attach(const AttachOptions& options) try {
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), false);
   HttpRequest request{.method = "GET", .target = "/execs/" + percent_encode(options.exec_id)};
-  int exit_code = kGateway;
-  auto answer = call_or_report(*client, request, false, exit_code);
-  if (!answer) return kGateway;
-  const Json state = Json::parse(answer->body);
+  const auto [failed, answer] = ask(*client, request, false);
+  if (failed != kDone) return kGateway;
+  const Json state = Json::parse(answer.body);
   return attach(*client, {.exec_id = options.exec_id,
                           .pty = state.value("pty", false),
                           .sends_stdin = state.value("stdin", "closed") == "open",

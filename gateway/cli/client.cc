@@ -162,22 +162,15 @@ Result<HttpClient> find_gateway(const ClientOptions& options) {
   return client_of(options, Endpoint{"127.0.0.1", 9090, ""}, false);
 }
 
-Result<HttpAnswer> call_gateway(const ClientOptions& options, const HttpRequest& request) {
-  auto client = find_gateway(options);
-  if (!client.ok()) return client.error();
-  return client->call(request);
+Asked ask(HttpClient& client, const HttpRequest& request, bool json) {
+  auto answer = client.call(request);
+  if (!answer.ok()) return {report(answer.error(), json), {}};
+  return {answer->ok() ? kDone : report_refusal(*answer, json), std::move(*answer)};
 }
 
-std::optional<HttpAnswer> call_or_report(HttpClient& client, const HttpRequest& request, bool json,
-                                         int& exit_code) {
-  auto answer = client.call(request);
-  if (!answer.ok())
-    exit_code = report(answer.error(), json);
-  else if (!answer->ok())
-    exit_code = report_refusal(*answer, json);
-  else
-    return *answer;
-  return std::nullopt;
+Asked ask(const ClientOptions& options, const HttpRequest& request) {
+  auto client = find_gateway(options);
+  return client.ok() ? ask(*client, request, options.json) : Asked{report(client.error(), options.json), {}};
 }
 
 int makes_no_sense(const std::exception& error) {
@@ -242,6 +235,11 @@ int report(const Error& error, bool json) {
   return exit_code;
 }
 
+int report_local(const Error& error, bool json) {
+  const int exit_code = report(error, json);
+  return error.status == ISOGATE_UNAVAILABLE || error.status == ISOGATE_LOST ? exit_code : kFailed;
+}
+
 int report_refusal(const HttpAnswer& answer, bool json) {
   const Explanation why = explain(answer);
   if (json && why.refused)
@@ -251,15 +249,15 @@ int report_refusal(const HttpAnswer& answer, bool json) {
   return why.refused ? kFailed : kGateway;
 }
 
-std::string raw_target(const FileOptions& options, std::string query) {
-  std::string agent = options.agent.empty() ? "default" : options.agent;
-  auto add = [&](const char* name, const std::string& value) {
-    if (!value.empty()) query += (query.empty() ? "" : "&") + std::string(name) + "=" + percent_encode(value);
-  };
-  add("scope", options.scope);
-  add("user", options.user);
-  std::string target = "/workspace/files/" + percent_encode(agent) + "/" + escape_path(options.path);
-  return query.empty() ? target : target + "?" + query;
+Query& Query::add(const char* name, const std::string& value) {
+  if (!value.empty()) text_ += (text_.empty() ? "?" : "&") + std::string(name) + "=" + percent_encode(value);
+  return *this;
+}
+
+std::string raw_target(const FileOptions& options, Query query) {
+  const std::string agent = options.agent.empty() ? "default" : options.agent;
+  return "/workspace/files/" + percent_encode(agent) + "/" + escape_path(options.path) +
+         query.add("scope", options.scope).add("user", options.user).text();
 }
 
 }  // namespace isogate::cli

@@ -20,18 +20,31 @@ Result<HttpClient> find_gateway(const ClientOptions& options);
 // directory.
 Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& options);
 
-// One call to the gateway that find_gateway() finds; returns the response unchanged.
-Result<HttpAnswer> call_gateway(const ClientOptions& options, const HttpRequest& request);
-
-// A call that must succeed. nullopt: the failure is reported, and `exit_code` is set.
-std::optional<HttpAnswer> call_or_report(HttpClient& client, const HttpRequest& request, bool json,
-                                         int& exit_code);
+// A call that must succeed; a failure is reported.
+struct Asked {
+  int failed = 0;     // the exit code of a failure
+  HttpAnswer answer;  // also a refusal
+};
+Asked ask(HttpClient& client, const HttpRequest& request, bool json);
+// The gateway that find_gateway() finds.
+Asked ask(const ClientOptions& options, const HttpRequest& request);
 
 // Reports JSON that breaks the contract. kGateway.
 int makes_no_sense(const std::exception& error);
 
+// The query of a target, "?name=value&…", from what is not empty.
+class Query {
+ public:
+  Query& add(const char* name, const std::string& value);
+  Query& flag(const char* name, bool set) { return add(name, set ? "true" : ""); }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
 // /workspace/files/{agent_id}/{path}, with scope and user.
-std::string raw_target(const FileOptions& options, std::string query);
+std::string raw_target(const FileOptions& options, Query query = {});
 
 // A failure, for a person: the message and the remedy.
 struct Explanation {
@@ -47,7 +60,10 @@ Explanation explain(const HttpAnswer& refusal);
 // kUsage if the caller can correct the request, else kGateway.
 int report(const Error& error, bool json);
 
-// The same for a refusal. kFailed, or kGateway when the response breaks the contract.
+// The same, but kFailed for a failure that is not the gateway's: a file of this machine, stdout.
+int report_local(const Error& error, bool json);
+
+// As report() for a refusal. kFailed, or kGateway when the response breaks the contract.
 int report_refusal(const HttpAnswer& answer, bool json);
 
 }  // namespace isogate::cli

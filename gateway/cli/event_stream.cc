@@ -65,6 +65,50 @@ uint64_t offset_of(const Json& event) {
 
 }  // namespace
 
+Result<void> LineSplitter::feed(std::string_view bytes, const Take& take) {
+  for (size_t end; (end = bytes.find('\n')) != std::string_view::npos; bytes.remove_prefix(end + 1)) {
+    append(bytes.substr(0, end));
+    if (line_.ends_with('\r')) line_.pop_back();
+    if (auto taken = take(line_, whole_); !taken.ok()) return taken;
+    line_.clear();
+    whole_ = true;
+  }
+  append(bytes);
+  return {};
+}
+
+void LineSplitter::append(std::string_view bytes) {
+  whole_ = whole_ && line_.size() + bytes.size() <= longest_;
+  if (whole_)
+    line_ += bytes;
+  else
+    std::string().swap(line_);
+}
+
+Result<void> ServerEvents::feed(std::string_view bytes) {
+  const Error too_long{ISOGATE_LOST, 0,
+                       "the gateway sent an event over " + std::to_string(longest_ >> 20) + " MiB"};
+  auto fed = lines_.feed(bytes, [&](std::string_view line, bool whole) {
+    return whole ? take_line(line) : Result<void>(too_long);
+  });
+  const bool is_too_long = lines_.in_too_long() || data_.size() > longest_;
+  return fed.ok() && is_too_long ? Result<void>(too_long) : fed;
+}
+
+Result<void> ServerEvents::take_line(std::string_view line) {
+  if (line.empty()) {
+    const std::string name = std::exchange(name_, ""), data = std::exchange(data_, "");
+    return data.empty() ? Result<void>() : take_(name, data);
+  }
+  const size_t colon = line.find(':');
+  const std::string_view field = line.substr(0, colon);
+  line.remove_prefix(colon == line.npos ? line.size() : colon + 1);
+  if (line.starts_with(' ')) line.remove_prefix(1);
+  if (field == "event") name_ = line;
+  if (field == "data") data_.append(data_.empty() ? "" : "\n").append(line);
+  return {};
+}
+
 std::string ExecEnd::text() const {
   if (outcome == "exited" && exit_code) return outcome + " " + std::to_string(*exit_code);
   return outcome == "signaled" && !signal.empty() ? outcome + " " + signal : outcome;
@@ -77,14 +121,11 @@ Result<ExecEnd> parse_exec_end(std::string_view json_object) {
 }
 
 Result<void> EventStream::feed(std::string_view bytes) {
-  size_t begin = 0, from = pending_.size();
-  pending_ += bytes;
-  for (size_t end; (end = pending_.find('\n', from)) != std::string::npos; begin = from = end + 1)
-    if (auto taken = take_line(std::string_view(pending_).substr(begin, end - begin)); !taken.ok())
-      return taken;
-  pending_.erase(0, begin);
-  if (pending_.size() > kMaxLineBytes) return broken("a line over 16 MiB");
-  return {};
+  const Error too_long = broken("a line over 16 MiB");
+  auto fed = lines_.feed(bytes, [&](std::string_view line, bool whole) {
+    return whole ? take_line(line) : Result<void>(too_long);
+  });
+  return fed.ok() && lines_.in_too_long() ? Result<void>(too_long) : fed;
 }
 
 Result<void> EventStream::take_line(std::string_view line) {
@@ -112,7 +153,7 @@ Result<void> EventStream::take_line(std::string_view line) {
 }
 
 Result<std::optional<ExecEnd>> EventStream::pause() {
-  if (!pending_.empty()) return broken("it ends inside a line");
+  if (lines_.in_line()) return broken("it ends inside a line");
   return end_;
 }
 

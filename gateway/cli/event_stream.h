@@ -1,4 +1,5 @@
-// Parses the response of /exec-stream, or of an exec's output: NDJSON events, in pieces of any size.
+// Parses what the gateway streams, in pieces of any size: the NDJSON events of /exec-stream, or of an exec's
+// output, and server-sent events.
 #pragma once
 
 #include <array>
@@ -7,10 +8,49 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "lib/error.h"
 
 namespace isogate::cli {
+
+// Lines of a stream, without their ends.
+class LineSplitter {
+ public:
+  // `whole` false: it is longer than that, and left out. An error ends the feed.
+  using Take = std::function<Result<void>(std::string_view line, bool whole)>;
+  explicit LineSplitter(size_t longest) : longest_(longest) {}
+
+  Result<void> feed(std::string_view bytes, const Take& take);
+  // In the last one, which has no end yet.
+  [[nodiscard]] bool in_line() const { return !whole_ || !line_.empty(); }
+  [[nodiscard]] bool in_too_long() const { return !whole_; }
+
+ private:
+  void append(std::string_view bytes);
+
+  size_t longest_;
+  std::string line_;
+  bool whole_ = true;
+};
+
+// Server-sent events that have data, with their name, if any. Comments and other fields are dropped.
+class ServerEvents {
+ public:
+  using Take = std::function<Result<void>(const std::string& name, const std::string& data)>;
+  ServerEvents(size_t longest, Take take) : longest_(longest), take_(std::move(take)), lines_(longest) {}
+
+  // ISOGATE_LOST: one is longer than that. Or the error of `take`.
+  Result<void> feed(std::string_view bytes);
+
+ private:
+  Result<void> take_line(std::string_view line);
+
+  size_t longest_;
+  Take take_;
+  LineSplitter lines_;
+  std::string name_, data_;
+};
 
 struct ExecEnd {
   std::string outcome;           // exited, signaled, timed_out, killed, oom_killed, unknown, not_started
@@ -48,7 +88,7 @@ class EventStream {
  private:
   Result<void> take_line(std::string_view line);
   Handlers handlers_;
-  std::string pending_;
+  LineSplitter lines_{kMaxLineBytes};
   std::array<uint64_t, 2> next_offsets_{};
   std::optional<ExecEnd> end_;
 };

@@ -76,13 +76,7 @@ Result<WebSocket::Opened> WebSocket::open(const HttpClient& client, const std::s
 }
 
 void WebSocket::send(net::Opcode opcode, std::string_view payload) {
-  if (broken_) return;
-  const net::Mask mask = net::new_mask();
-  std::array<char, net::kHeadMost> head{};
-  out_.append(head.data(), net::write_head(head.data(), opcode, payload.size(), mask));
-  const size_t begin = out_.size();
-  out_ += payload;
-  net::apply_mask(out_.data() + begin, payload.size(), mask);
+  if (!broken_) net::append_message(out_, opcode, payload);
 }
 
 void WebSocket::send_close() { send(net::Opcode::kClose, net::close_payload(kNormalClosure)); }

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "gateway/ipc/channel.h"
+#include "lib/program.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -41,13 +42,6 @@ constexpr Passed kPassed[] = {
     {"KUBERNETES_SERVICE_PORT", "where a pod finds its API server"},
     {"TZ", "times in the log"},
 };
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> all;
-  for (std::string& text : texts) all.push_back(text.data());
-  all.push_back(nullptr);
-  return all;
-}
 
 void reset_signals() {
   for (int number = 1; number < NSIG; ++number)

@@ -26,6 +26,18 @@ class NetError : public sdk::Error {
   bool sent_;
 };
 
+// False: `work` threw a NetError with ISOGATE_NOT_FOUND. Other failures go on.
+template <typename Work>
+bool unless_gone(const Work& work) {
+  try {
+    work();
+    return true;
+  } catch (const NetError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return false;
+  }
+}
+
 // Bytes of any origin as one line of printable ASCII; cut to about `most` bytes, then "…".
 std::string printable(std::string_view bytes, size_t most = 300);
 

@@ -150,7 +150,7 @@ void apply_mask(char* bytes, size_t size, const Mask& mask) {
   for (; at < size; ++at) bytes[at] = static_cast<char>(bytes[at] ^ mask[at % mask.size()]);
 }
 
-void append_control(std::string& to, Opcode opcode, std::string_view payload) {
+void append_message(std::string& to, Opcode opcode, std::string_view payload) {
   const Mask mask = new_mask();
   std::array<char, kHeadMost> head{};
   to.append(head.data(), write_head(head.data(), opcode, payload.size(), mask));

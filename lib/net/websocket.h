@@ -61,7 +61,8 @@ using Mask = std::array<unsigned char, 4>;
 Mask new_mask();                                                              // unpredictable
 size_t write_head(char* to, Opcode opcode, uint64_t size, const Mask& mask);  // its size
 void apply_mask(char* bytes, size_t size, const Mask& mask);
-void append_control(std::string& to, Opcode opcode, std::string_view payload);  // whole; at most 125 bytes
+// A whole message, or a control frame, whose payload has at most 125 bytes.
+void append_message(std::string& to, Opcode opcode, std::string_view payload);
 std::string close_payload(uint16_t code);
 
 // Of the handshake: a new key, and the reply that the server must send.

@@ -4,7 +4,6 @@
 #include <linux/loop.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -16,6 +15,7 @@
 #include <chrono>
 #include <vector>
 
+#include "lib/program.h"
 #include "runner/files/disk_quota.h"
 
 namespace isogate {
@@ -75,31 +75,11 @@ Result<Said> run(const char* tool, const Fd& image, std::vector<std::string> arg
   auto pipe = make_pipe();
   if (!pipe) return pipe.error();
   arguments.insert(arguments.begin(), program);
-  std::vector<char*> argv;
-  for (std::string& each : arguments) argv.push_back(each.data());
-  argv.push_back(nullptr);
-  char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin", language[] = "LC_ALL=C";
-  char* const environment[] = {path, language, nullptr};
-  posix_spawn_file_actions_t files;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&files, pipe->write.get(), 1);
-  ::posix_spawn_file_actions_adddup2(&files, pipe->write.get(), 2);
-  ::posix_spawn_file_actions_adddup2(&files, image.get(), 3);
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  sigset_t none, all;
-  ::sigemptyset(&none);
-  ::sigfillset(&all);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setsigdefault(&attributes, &all);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  pid_t pid = -1;
-  const int failed = ::posix_spawn(&pid, program.c_str(), &files, &attributes, argv.data(), environment);
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&files);
-  if (failed != 0) return os_error(std::string("cannot run ") + tool, failed);
-  return wait_for(pid, std::move(*pipe));
+  const int output = pipe->write.get(), files[] = {-1, output, output, image.get()};
+  const auto pid = spawn_program(program, std::move(arguments),
+                                 {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}, files, false);
+  if (!pid) return pid.error();
+  return wait_for(*pid, std::move(*pipe));
 }
 
 Error said_no(const char* tool, const Said& said, isogate_status status, const std::string& remedy) {

@@ -123,12 +123,8 @@ std::unique_lock<std::timed_mutex> Container::alone(const sdk::Call& call) { ret
 
 // Except whether it is ours, which the record decides.
 Container::State Container::look_at(const std::string& which, const sdk::Call& call) const {
-  try {
-    return docker::state_of(services_.engine.inspect(which, call), parts_.owner);
-  } catch (const EngineError& error) {
-    if (error.status() == ISOGATE_NOT_FOUND) return {};
-    throw;
-  }
+  const auto seen = services_.engine.find(which, call);
+  return seen ? docker::state_of(*seen, parts_.owner) : State();
 }
 
 Container::State Container::state_of(const std::string& which, const sdk::Call& call) const {

@@ -49,16 +49,12 @@ struct Found {
 // Whether the recorded network is there and ours.
 Found look_for_network(Services& services, const Owner& owner, const std::string& which,
                        const sdk::Call& call) {
-  try {
-    const Json seen = services.engine.inspect_network(which, call);
-    const std::string id = seen.value("Id", "");
-    if ((id != which && seen.value("Name", "") != which) || !carries(seen.value("Labels", Json()), owner))
-      return {};
-    return {is_as_configured(services.config, seen) ? There::kAsConfigured : There::kOtherwise, id};
-  } catch (const EngineError& error) {
-    if (error.status() == ISOGATE_NOT_FOUND) return {};
-    throw;
-  }
+  Json seen;
+  if (!net::unless_gone([&] { seen = services.engine.inspect_network(which, call); })) return {};
+  const std::string id = seen.value("Id", "");
+  if ((id != which && seen.value("Name", "") != which) || !carries(seen.value("Labels", Json()), owner))
+    return {};
+  return {is_as_configured(services.config, seen) ? There::kAsConfigured : There::kOtherwise, id};
 }
 
 // In Docker's words, and in podman's.
@@ -118,11 +114,7 @@ void remove_network(Services& services, const Owner& owner, int directory, const
   const std::string which = recorded(directory);
   if (which.empty()) return;
   const Found found = look_for_network(services, owner, which, call);
-  try {
-    if (found.there != There::kNo) services.engine.remove_network(found.id, call);
-  } catch (const EngineError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-  }
+  if (found.there != There::kNo) net::unless_gone([&] { services.engine.remove_network(found.id, call); });
   forget(directory);
 }
 

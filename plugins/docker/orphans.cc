@@ -112,7 +112,7 @@ void EngineOrphans::list(const sdk::Call& call, const sdk::RecordSink& sink) {
 
 void EngineOrphans::remove(const Object& object, const sdk::Call& call) const {
   Engine& engine = services_().engine;
-  try {
+  net::unless_gone([&] {  // an unnamed volume is removed with its container
     switch (object.kind) {
       case Kind::kContainer:
         return engine.remove(object.id, true, true, call);
@@ -121,9 +121,7 @@ void EngineOrphans::remove(const Object& object, const sdk::Call& call) const {
       case Kind::kVolume:
         return engine.remove_volume(object.id, false, call);
     }
-  } catch (const EngineError& error) {  // an unnamed one is removed with its container
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-  }
+  });
 }
 
 void EngineOrphans::remove(const sdk::Call& call, std::string_view sandbox_id, uint32_t flags) {

@@ -31,14 +31,9 @@ bool fits_image(const std::string& image, const std::string& wish) {
 
 std::string why_no_image(Services& services, const std::string& name, const std::string& option,
                          const std::string& remedy, Json& image, const Budget& budget) {
-  try {
-    image = services.engine.inspect_image(name, budget);
-    return "";
-  } catch (const EngineError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return "the image `" + name + "` is not on this Engine: " + remedy + ", or name another one as `" +
-           option + "`";
-  }
+  if (net::unless_gone([&] { image = services.engine.inspect_image(name, budget); })) return "";
+  return "the image `" + name + "` is not on this Engine: " + remedy + ", or name another one as `" + option +
+         "`";
 }
 
 std::string why_no_platform(const Config& config, const EngineInfo& info, const std::string& name,

@@ -23,12 +23,8 @@ bool is_here(const std::string& directory) {
 constexpr std::chrono::milliseconds kDying{10};
 
 bool runs(Engine& engine, const std::string& id, const Budget& budget) {
-  try {
-    return engine.inspect(id, budget).at("State").at("Running") != false;
-  } catch (const EngineError& error) {
-    if (error.status() == ISOGATE_NOT_FOUND) return false;
-    throw;
-  }
+  const auto seen = engine.find(id, budget);
+  return seen && seen->at("State").at("Running") != false;
 }
 
 }  // namespace

@@ -137,13 +137,8 @@ void Watch::look_whether_changed(const std::string& id) {
     if (found == watched_.end()) return;
     shape = found->second.shape;
   }
-  try {
-    const Json seen = services_.engine.inspect(id, Budget(Budget::kUsual, end_.get()));
-    if (member(member(seen, "State"), "Running") != Json(true) || shape_of(seen) == shape) return;
-  } catch (const EngineError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return;
-  }
+  const auto seen = services_.engine.find(id, Budget(Budget::kUsual, end_.get()));
+  if (!seen || member(member(*seen, "State"), "Running") != Json(true) || shape_of(*seen) == shape) return;
   report_end(id, "its container's settings were changed from outside");
 }
 

@@ -23,14 +23,12 @@ void Lease::learn(Json lease) {
 }
 
 bool Lease::find(const Budget& budget) {
-  try {
-    learn(services_.api.get(services_.leases(parts_.owner.sandbox_id), budget));
-    return true;
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
+  auto lease = services_.api.find(services_.leases(parts_.owner.sandbox_id), budget);
+  if (lease)
+    learn(std::move(*lease));
+  else
     uid_.clear();
-    return false;
-  }
+  return lease.has_value();
 }
 
 void Lease::put(Json lease, bool hold) {
@@ -81,13 +79,9 @@ void Lease::remove(const Budget& budget) {
 // If that belongs to this Lease, whatever the record has.
 void Lease::remove_ahead(const Budget& budget) {
   if (record_.ahead_uid.empty()) return;
-  try {
-    const Json ahead = services_.api.get(services_.leases(record_.ahead), budget);
-    if (!belongs_to(ahead, uid_.empty() ? parts_.lease_uid : uid_)) return;
-    remove_object(services_, services_.leases(record_.ahead), record_.ahead_uid, budget);
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-  }
+  const auto ahead = services_.api.find(services_.leases(record_.ahead), budget);
+  if (!ahead || !belongs_to(*ahead, uid_.empty() ? parts_.lease_uid : uid_)) return;
+  remove_object(services_, services_.leases(record_.ahead), record_.ahead_uid, budget);
 }
 
 bool Lease::is_others() const {

@@ -77,7 +77,7 @@ void Presence::renew(const Budget& budget) {
                           {"metadata", {{"name", what.name}, {"labels", gateway_labels_of(owner_)}}}};
   lease["metadata"]["annotations"][kGeneration] = generation_;
   write_holder(lease, services_.holder, kLasts);
-  try {
+  const bool was_there = net::unless_gone([&] {
     nlohmann::json there = services_.api.get(what, budget);
     (void)uid_of(there);
     Json& notes = there["metadata"]["annotations"];
@@ -87,11 +87,8 @@ void Presence::renew(const Budget& budget) {
     notes[kGeneration] = generation_;
     there["spec"] = lease.at("spec");
     written_ = services_.api.replace(what, there, budget);
-    return;
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-  }
-  written_ = services_.api.create(services_.leases(), lease, budget);
+  });
+  if (!was_there) written_ = services_.api.create(services_.leases(), lease, budget);
 }
 
 std::set<std::string> Presence::all(const Budget& budget) {
@@ -109,14 +106,10 @@ bool Presence::lapsed(const Json& lease) {
 }
 
 bool Presence::lives(const std::string& holder, const Budget& budget) {
-  try {
-    const Json lease = services_.api.get(lease_of(holder), budget);
-    (void)uid_of(lease);
-    return hold_of(lease).holder == holder && !lapsed(lease);
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return false;
-  }
+  const auto lease = services_.api.find(lease_of(holder), budget);
+  if (!lease) return false;
+  (void)uid_of(*lease);
+  return hold_of(*lease).holder == holder && !lapsed(*lease);
 }
 
 }  // namespace isogate::k8s

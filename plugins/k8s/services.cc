@@ -115,16 +115,12 @@ namespace {
 // Whether there no longer is what a condition refers to: a conflict may have other reasons.
 bool is_another(Services& services, const Resource& what, const Json& conditions, const Budget& budget) {
   if (conditions.empty()) return false;
-  try {
-    const Json there = services.api.get(what, budget);
-    (void)uid_of(there);
-    for (const auto& [field, value] : conditions.items())
-      if (member(member(there, "metadata"), field.c_str()) != value) return true;
-    return false;
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return true;
-  }
+  const auto there = services.api.find(what, budget);
+  if (!there) return true;
+  (void)uid_of(*there);
+  for (const auto& [field, value] : conditions.items())
+    if (member(member(*there, "metadata"), field.c_str()) != value) return true;
+  return false;
 }
 
 bool remove_where(Services& services, const Resource& what, const Json& preconditions, const Budget& budget) {
@@ -163,15 +159,6 @@ void rethrow_as_ours(Services& services, const std::exception_ptr& failure) {
             : "it answered " + std::to_string(error.http_status()) + " " + error.reason();
     throw sdk::Error(ISOGATE_UNAVAILABLE, "the API server does not let this sandbox be served now: " +
                                               answer + "; the gateway's log has the reason");
-  }
-}
-
-std::optional<nlohmann::json> find_object(Services& services, const Resource& what, const Budget& budget) {
-  try {
-    return services.api.get(what, budget);
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return std::nullopt;
   }
 }
 

@@ -65,9 +65,6 @@ struct Services {
 // Into the container of a sandbox's pod.
 ExecRequest exec_request(const Services& services, const std::string& pod, std::vector<std::string> command);
 
-// The current object, or nothing.
-std::optional<nlohmann::json> find_object(Services& services, const Resource& what, const Budget& budget);
-
 // Removes `what` if it still is the object `uid` (empty: any). Returns false if it is already deleted.
 bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget);
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <functional>
+#include <utility>
 
 #include "client_call.h"
 #include "requests.h"
@@ -28,6 +28,15 @@ void give_pipe(int fd, int64_t user) {
   if (user < 0 || ::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode) || info.st_uid == user) return;
   if (::fchown(fd, static_cast<uid_t>(user), static_cast<gid_t>(-1)) == 0) return;
   [[maybe_unused]] const int opened = ::fchmod(fd, 0666);
+}
+
+// Its streams go in frames.
+Plan plan_of(const isogate_exec_request& request) {
+  const std::array<int, 3> streams = streams_of(request);
+  return {.kind = Kind::kRuns,
+          .feed_fd = streams[0],
+          .out_fds = {streams[1], streams[2]},
+          .control_fd = request.control_fd};
 }
 
 uint64_t number(uint64_t from_runner) { return std::min<uint64_t>(from_runner, INT64_MAX); }
@@ -108,10 +117,9 @@ class Link final : public RunnerLink {
 
   const int64_t user_;  // of programs; -1: not known
   mutable Connection connection_;
-  using Fill = std::function<void(std::string&, uint32_t)>;
-  isogate_runner_result run_exec(ClientCall& client_call, std::span<const int> passed, const Fill& fill);
-  void exec_until_detached(const Call& call, const isogate_exec_request& request,
-                           const isogate_kept_exec& kept, isogate_exec_result& result);
+  // `passed`: descriptors that go with the request. `kept`: null where the runner keeps no execs.
+  void run(const Call& call, const isogate_exec_request& request, const isogate_kept_exec* kept,
+           const Plan& plan, std::span<const int> passed, isogate_exec_result& result);
   void check_exec(const isogate_exec_request& request) const;
   void take_end(const ClientCall& client_call, const isogate_runner_result& answer,
                 isogate_exec_result& result);
@@ -126,9 +134,16 @@ class Link final : public RunnerLink {
   Peer peer_;
 };
 
-isogate_runner_result Link::run_exec(ClientCall& client_call, std::span<const int> passed, const Fill& fill) {
+void Link::run(const Call& call, const isogate_exec_request& request, const isogate_kept_exec* kept,
+               const Plan& plan, std::span<const int> passed, isogate_exec_result& result) {
+  ClientCall client_call(connection_, call, plan);
+  const auto fill = [&](std::string& out, uint32_t stream) {
+    if (plan.rejoins) return append_rejoin(out, stream, request);
+    const uint16_t flags = passed.empty() ? 0 : ISOGATE_RUNNER_WITH_DESCRIPTORS;
+    append(out, stream, flags, request, limit_form(), kept);
+  };
   try {
-    return client_call.run(passed, fill);
+    take_end(client_call, client_call.run(passed, fill), result);
   } catch (const Error& error) {
     const bool lost =
         error.status() == ISOGATE_LOST && !client_call.was_answered() && !client_call.was_detached();
@@ -159,62 +174,31 @@ void Link::check_exec(const isogate_exec_request& request) const {
 
 void Link::exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
   check_exec(request);
-  const std::array<int, 3> streams = streams_of(request);
+  Plan plan = plan_of(request);
   std::array<int, 3> passed{};
   size_t count = 0;
-  for (const int fd : streams)
-    if (passes_ && fd >= 0) passed[count++] = fd;
-  for (size_t i = 0; i < count; ++i) give_pipe(passed[i], user_);
-  Plan plan{.kind = Kind::kRuns, .control_fd = request.control_fd};
-  if (!passes_) {
-    plan.feed_fd = streams[0];
-    plan.out_fds = {streams[1], streams[2]};
+  for (int* fd : {&plan.feed_fd, &plan.out_fds[0], &plan.out_fds[1]}) {
+    if (!passes_ || *fd < 0) continue;
+    give_pipe(*fd, user_);
+    passed[count++] = std::exchange(*fd, -1);
   }
-  ClientCall client_call(connection_, call, plan);
-  const uint16_t flags = count == 0 ? 0 : ISOGATE_RUNNER_WITH_DESCRIPTORS;
-  const isogate_runner_result answer = run_exec(
-      client_call, {passed.data(), count},
-      [&](std::string& out, uint32_t stream) { append(out, stream, flags, request, limit_form(), nullptr); });
-  take_end(client_call, answer, result);
-}
-
-// An older runner ends it with its connection: it is left by being cancelled.
-void Link::exec_until_detached(const Call& call, const isogate_exec_request& request,
-                               const isogate_kept_exec& kept, isogate_exec_result& result) {
-  check_exec(request);
-  const std::array<int, 3> streams = streams_of(request);
-  ClientCall client_call(connection_, call,
-                         {.kind = Kind::kRuns,
-                          .feed_fd = streams[0],
-                          .out_fds = {streams[1], streams[2]},
-                          .control_fd = request.control_fd,
-                          .detach_fd = kept.detach_fd,
-                          .detach_cancels = true});
-  const isogate_runner_result answer = run_exec(client_call, {}, [&](std::string& out, uint32_t stream) {
-    append(out, stream, 0, request, limit_form(), nullptr);
-  });
-  take_end(client_call, answer, result);
+  run(call, request, nullptr, plan, {passed.data(), count}, result);
 }
 
 // Its bytes go in frames, which the runner keeps: the program outlives every descriptor of this process.
+// An older runner ends it with its connection: it is left by being cancelled.
 void Link::start_kept(const Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
                       isogate_exec_result& result) {
-  if (minor_ < 7) return exec_until_detached(call, request, kept, result);
   check_exec(request);
-  check(request, kept, true);
-  const std::array<int, 3> streams = streams_of(request);
-  ClientCall client_call(connection_, call,
-                         {.kind = Kind::kRuns,
-                          .feed_fd = streams[0],
-                          .out_fds = {streams[1], streams[2]},
-                          .control_fd = request.control_fd,
-                          .is_kept = true,
-                          .detach_fd = kept.detach_fd,
-                          .input_end_fd = kept.input_end_fd});
-  const isogate_runner_result answer = run_exec(client_call, {}, [&](std::string& out, uint32_t stream) {
-    append(out, stream, 0, request, limit_form(), &kept);
-  });
-  take_end(client_call, answer, result);
+  Plan plan = plan_of(request);
+  plan.detach_fd = kept.detach_fd;
+  plan.is_kept = minor_ >= 7;
+  plan.detach_cancels = !plan.is_kept;
+  if (plan.is_kept) {
+    check(request, kept, true);
+    plan.input_end_fd = kept.input_end_fd;
+  }
+  run(call, request, plan.is_kept ? &kept : nullptr, plan, {}, result);
 }
 
 void Link::rejoin(const Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
@@ -222,20 +206,12 @@ void Link::rejoin(const Call& call, const isogate_exec_request& request, const i
   if (minor_ < 7)
     throw Error(ISOGATE_NOT_FOUND, "the runner of this sandbox keeps no execs: it is an older one");
   check(request, kept, false);
-  const std::array<int, 3> streams = streams_of(request);
-  ClientCall client_call(connection_, call,
-                         {.kind = Kind::kRuns,
-                          .feed_fd = streams[0],
-                          .out_fds = {streams[1], streams[2]},
-                          .control_fd = request.control_fd,
-                          .is_kept = true,
-                          .detach_fd = kept.detach_fd,
-                          .rejoins = true,
-                          .state_fd = kept.state_fd,
-                          .input_end_fd = kept.input_end_fd});
-  const isogate_runner_result answer = run_exec(
-      client_call, {}, [&](std::string& out, uint32_t stream) { append_rejoin(out, stream, request); });
-  take_end(client_call, answer, result);
+  Plan plan = plan_of(request);
+  plan.is_kept = plan.rejoins = true;
+  plan.detach_fd = kept.detach_fd;
+  plan.state_fd = kept.state_fd;
+  plan.input_end_fd = kept.input_end_fd;
+  run(call, request, &kept, plan, {}, result);
 }
 
 void Link::take_end(const ClientCall& client_call, const isogate_runner_result& answer,

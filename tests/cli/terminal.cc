@@ -10,20 +10,20 @@
 #include <chrono>
 #include <stdexcept>
 
+#include "lib/program.h"
+
 namespace isogate::test {
 
 Terminal::Terminal(const std::vector<std::string>& argv) {
   std::vector<std::string> arguments = argv;
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
+  std::vector<char*> program = pointers(arguments);
   winsize size{50, 200, 0, 0};
   int master = -1;
   pid_ = ::forkpty(&master, nullptr, nullptr, &size);
   if (pid_ < 0) throw std::runtime_error("cannot make a pseudo-terminal");
   if (pid_ == 0) {
     ::setenv("TERM", "dumb", 1);
-    ::execvp(pointers[0], pointers.data());
+    ::execvp(program[0], program.data());
     ::_exit(127);
   }
   master_.reset(master);

@@ -17,6 +17,7 @@
 #include <map>
 #include <stdexcept>
 #include <thread>
+#include "lib/program.h"
 #include "tests_dirs.h"
 
 namespace isogate::test {
@@ -40,13 +41,6 @@ std::vector<std::string> environment(const ProgramOptions& options) {
   std::vector<std::string> lines;
   for (const auto& [name, value] : all) lines.push_back(name + "=" + value);
   return lines;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> all;
-  for (std::string& text : texts) all.push_back(text.data());
-  all.push_back(nullptr);
-  return all;
 }
 
 pid_t spawn(const std::vector<std::string>& argv, const ProgramOptions& options, int in, int out, int err) {

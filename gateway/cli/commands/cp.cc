@@ -85,12 +85,7 @@ class Copy {
  private:
   [[nodiscard]] bool json() const { return options_.client.json; }
 
-  int failed(const Error& error) const {
-    const bool by_gateway = error.status == ISOGATE_UNAVAILABLE || error.status == ISOGATE_LOST ||
-                            error.status == ISOGATE_INVALID_ARGUMENT;
-    const int code = report(error, json());
-    return by_gateway ? code : kFailed;
-  }
+  int failed(const Error& error) const { return report_local(error, json()); }
 
   int refuse(const std::string& why, const char* advice = nullptr) const {
     if (json()) return report(Error{ISOGATE_IO, 0, why}, true), kFailed;
@@ -161,19 +156,14 @@ class Copy {
     return file;
   }
 
-  [[nodiscard]] std::string archive_target(const Side& side) const {
-    std::string target = "/workspace/archive?path=" + percent_encode(side.path);
-    const auto add = [&](const char* name, const std::string& value) {
-      if (!value.empty()) target += std::string("&") + name + "=" + percent_encode(value);
-    };
-    add("agent_id", side.agent);
-    add("scope", options_.scope);
-    add("user", options_.user);
-    return target;
-  }
-
-  [[nodiscard]] std::string upload_target() const {
-    return archive_target(to_) + (options_.replace ? "&replace=true" : "");
+  [[nodiscard]] std::string archive_target(const Side& side, bool replace = false) const {
+    return "/workspace/archive" + Query()
+                                      .add("path", side.path)
+                                      .add("agent_id", side.agent)
+                                      .add("scope", options_.scope)
+                                      .add("user", options_.user)
+                                      .flag("replace", replace)
+                                      .text();
   }
 
   // ---- out of a workspace
@@ -321,7 +311,7 @@ class Copy {
 
   int put_archive(HttpRequest request, const LeftOut& left_out) {
     request.method = "PUT";
-    request.target = upload_target();
+    request.target = archive_target(to_, options_.replace);
     request.content_type = "application/x-tar";
     request.wait_sec = 600;
     std::optional<Progress> progress(std::in_place);

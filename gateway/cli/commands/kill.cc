@@ -27,14 +27,11 @@ HttpRequest kill_request(const KillOptions& options) {
 int run_kill(const KillOptions& options) {
   end_on_signals();
   const bool json = options.client.json;
-  auto client = find_gateway(options.client);
-  if (!client.ok()) return report(client.error(), json);
-  int exit_code = kDone;
-  auto answer = call_or_report(*client, kill_request(options), json, exit_code);
-  if (!answer) return exit_code;
-  if (json) print(answer->body);
+  const auto [failed, answer] = ask(options.client, kill_request(options));
+  if (failed != kDone) return failed;
+  if (json) print(answer.body);
   if (json || !options.signal.empty()) return kDone;
-  auto end = parse_exec_end(answer->body);
+  auto end = parse_exec_end(answer.body);
   if (!end.ok()) return report(end.error(), json);
   print(end->text() + "\n");
   return kDone;

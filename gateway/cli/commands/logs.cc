@@ -36,11 +36,6 @@ Result<void> whole_until(const EventStream& events, const Json& state) {
   return {};
 }
 
-int log_failed(const Error& error, bool json) {
-  const int exit_code = report(error, json);
-  return error.status == ISOGATE_LOST || error.status == ISOGATE_UNAVAILABLE ? exit_code : kFailed;
-}
-
 }  // namespace
 
 int run_logs(const LogsOptions& options) try {
@@ -49,21 +44,20 @@ int run_logs(const LogsOptions& options) try {
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), json);
   HttpRequest request{.method = "GET", .target = "/execs/" + percent_encode(options.exec_id)};
-  int exit_code = kDone;
-  auto known = call_or_report(*client, request, json, exit_code);
-  if (!known) return exit_code;
-  const Json state = Json::parse(known->body);
+  const auto [failed, known] = ask(*client, request, json);
+  if (failed != kDone) return failed;
+  const Json state = Json::parse(known.body);
   request.target += options.follow ? "/output?follow=true" : "/output";
   request.wait_sec = kStreamSilenceSec;
   EventStream events(log_handlers(json));
   auto answer = client->call(request, [&](std::string_view bytes) { return events.feed(bytes); });
-  if (!answer.ok()) return log_failed(answer.error(), json);
+  if (!answer.ok()) return report_local(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);
   auto end = events.pause();
-  if (!end.ok()) return log_failed(end.error(), json);
+  if (!end.ok()) return report_local(end.error(), json);
   if (*end) return kDone;
   auto whole = options.follow ? Result<void>(events.finish().error()) : whole_until(events, state);
-  return whole.ok() ? kDone : log_failed(whole.error(), json);
+  return whole.ok() ? kDone : report_local(whole.error(), json);
 } catch (const Json::exception& error) {
   return makes_no_sense(error);
 }

@@ -55,7 +55,6 @@ int show_listing(const std::string& body, bool with_details) try {
 
 int run_list(const ListOptions& options) {
   end_on_signals();
-  bool json = options.client.json;
   Json body = {{"path", options.path.empty() ? "." : options.path}};
   if (!options.agent.empty()) body["agent_id"] = options.agent;
   if (!options.scope.empty()) body["scope"] = options.scope;
@@ -64,11 +63,10 @@ int run_list(const ListOptions& options) {
   HttpRequest request{.method = "POST", .target = "/workspace/list", .content_type = "application/json"};
   request.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
   request.wait_sec = 600;
-  auto answer = call_gateway(options.client, request);
-  if (!answer.ok()) return report(answer.error(), json);
-  if (!answer->ok()) return report_refusal(*answer, json);
-  if (!json) return show_listing(answer->body, options.with_details);
-  print(answer->body);
+  const auto [failed, answer] = ask(options.client, request);
+  if (failed != kDone) return failed;
+  if (!options.client.json) return show_listing(answer.body, options.with_details);
+  print(answer.body);
   return kDone;
 }
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -17,6 +16,7 @@
 
 #include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
+#include "gateway/cli/event_stream.h"
 #include "gateway/cli/output.h"
 #include "gateway/front/base/names.h"
 #include "lib/json_depth.h"
@@ -27,76 +27,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kLongestMessage = 10u << 20, kLongestEventLine = 16u << 20, kMostCallsAtOnce = 64;
+constexpr size_t kLongestMessage = 10u << 20, kLongestEvent = 16u << 20, kMostCallsAtOnce = 64;
 constexpr double kLongestCallSec = 86400 + 120;  // the client knows how long it waits, and then cancels
 constexpr std::chrono::milliseconds kLastLine{500};
 constexpr int kParseError = -32700, kInvalidRequest = -32600, kInternalError = -32603;
 constexpr int kTooLarge = 413, kTakenNote = 202;  // of HTTP
 constexpr const char* kRevisionKey = "io.modelcontextprotocol/protocolVersion";
-
-// Lines of a stream, however it is cut, without their ends.
-class LineSplitter {
- public:
-  // `whole` false: it is longer than that, and left out.
-  using Take = std::function<void(std::string_view line, bool whole)>;
-  LineSplitter(size_t longest, Take take) : longest_(longest), take_(std::move(take)) {}
-
-  void feed(std::string_view bytes) {
-    for (size_t end; (end = bytes.find('\n')) != std::string_view::npos; bytes.remove_prefix(end + 1)) {
-      append(bytes.substr(0, end));
-      if (line_.ends_with('\r')) line_.pop_back();
-      take_(line_, whole_);
-      line_.clear();
-      whole_ = true;
-    }
-    append(bytes);
-  }
-
-  [[nodiscard]] bool in_too_long() const { return !whole_; }
-
- private:
-  void append(std::string_view bytes) {
-    whole_ = whole_ && line_.size() + bytes.size() <= longest_;
-    if (whole_)
-      line_ += bytes;
-    else
-      std::string().swap(line_);
-  }
-
-  const size_t longest_;
-  const Take take_;
-  std::string line_;
-  bool whole_ = true;
-};
-
-// The data of server-sent events. Comments and other fields are dropped.
-class ServerEvents {
- public:
-  using Take = std::function<void(const std::string& data)>;
-  explicit ServerEvents(Take take)
-      : take_(std::move(take)),
-        lines_(kLongestEventLine, [this](std::string_view line, bool) { take_line(line); }) {}
-
-  Result<void> feed(std::string_view bytes) {
-    lines_.feed(bytes);
-    if (!lines_.in_too_long() && data_.size() <= kLongestEventLine) return {};
-    return Error{ISOGATE_LOST, 0, "the gateway sent an event over 16 MiB"};
-  }
-
- private:
-  void take_line(std::string_view line) {
-    if (line.starts_with("data:")) {
-      line.remove_prefix(line.starts_with("data: ") ? 6 : 5);
-      data_.append(data_.empty() ? "" : "\n").append(line);
-    } else if (line.empty() && !data_.empty()) {
-      take_(std::exchange(data_, ""));
-    }
-  }
-
-  const Take take_;
-  std::string data_;
-  LineSplitter lines_;
-};
 
 const Json* member_of(const Json& object, std::string_view name) {
   const auto found = object.is_object() ? object.find(name) : object.end();
@@ -187,17 +123,19 @@ class McpOverStdio {
 
   // Until stdin ends. What runs then still uses this.
   void run() {
-    LineSplitter lines(kLongestMessage, [this](std::string_view line, bool whole) {
-      if (!whole) return print_line(error_line("", kInvalidRequest, "a message is longer than 10 MiB"));
-      if (line.find_first_not_of(" \t") != std::string_view::npos) take(line);
-    });
+    LineSplitter lines(kLongestMessage);
+    const auto take_line = [this](std::string_view line, bool whole) -> Result<void> {
+      if (!whole) print_line(error_line("", kInvalidRequest, "a message is longer than 10 MiB"));
+      if (whole && line.find_first_not_of(" \t") != std::string_view::npos) take(line);
+      return {};
+    };
     std::string piece(65536, '\0');
     for (;;) {
       const ssize_t n = ::read(0, piece.data(), piece.size());
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) complain(os_error("cannot read stdin", errno).message);
       if (n <= 0) break;
-      lines.feed({piece.data(), static_cast<size_t>(n)});
+      (void)lines.feed({piece.data(), static_cast<size_t>(n)}, take_line);
     }
     [[maybe_unused]] const bool whole = output_.try_lock_for(kLastLine);
   }
@@ -262,7 +200,10 @@ class McpOverStdio {
         .cancel = &call.cancel};
     request.headers.emplace_back("Accept", "application/json, text/event-stream");
     bool answered = false;
-    ServerEvents events([&](const std::string& data) { answered = pass(call, data) || answered; });
+    ServerEvents events(kLongestEvent, [&](const std::string&, const std::string& data) -> Result<void> {
+      answered = pass(call, data) || answered;
+      return {};
+    });
     const auto answer = client->call(request, [&](std::string_view bytes) { return events.feed(bytes); });
     if (answered) return;
     if (!answer.ok()) return fail(call, explain(answer.error()).in_one_line());

@@ -188,11 +188,9 @@ void carry(const HttpClient& client, const std::string& agent, uint16_t port, Fd
 
 // A sandbox that is not there would be noticed by the first connection alone.
 int check_sandbox(HttpClient& client, const std::string& agent) try {
-  int exit_code = kGateway;
-  const HttpRequest request{.method = "GET", .target = "/sandboxes"};
-  const auto answer = call_or_report(client, request, false, exit_code);
-  if (!answer) return exit_code;
-  const Json all = Json::parse(answer->body);
+  const auto [failed, answer] = ask(client, {.method = "GET", .target = "/sandboxes"}, false);
+  if (failed != kDone) return failed;
+  const Json all = Json::parse(answer.body);
   for (const Json& one : all.at("sandboxes"))
     if (one.at("agent_id") == agent) return kDone;
   complain("agent `" + agent + "` has no sandbox");

@@ -70,14 +70,9 @@ int show_report(const OrderedJson& report, bool json) try {
 }
 
 int ask_gateway(HttpClient& client, bool json) {
-  HttpRequest request;
-  request.method = "GET";
-  request.target = "/backends";
-  auto answer = client.call(request);
-  if (!answer.ok()) return report(answer.error(), json);
-  if (!answer->ok()) return report_refusal(*answer, json);
-  OrderedJson parsed = OrderedJson::parse(answer->body, nullptr, false);
-  return show_report(parsed, json);
+  const auto [failed, answer] = ask(client, {.method = "GET", .target = "/backends"}, json);
+  if (failed != kDone) return failed;
+  return show_report(OrderedJson::parse(answer.body, nullptr, false), json);
 }
 
 int probe_here(const ProbeOptions& options) {

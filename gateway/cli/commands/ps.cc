@@ -54,16 +54,11 @@ int show_execs(const std::string& body) {
 
 int run_ps(const PsOptions& options) try {
   end_on_signals();
-  const bool json = options.client.json;
-  auto client = find_gateway(options.client);
-  if (!client.ok()) return report(client.error(), json);
-  HttpRequest request{.method = "GET", .target = "/execs"};
-  if (!options.agent.empty()) request.target += "?agent_id=" + percent_encode(options.agent);
-  int exit_code = kDone;
-  auto answer = call_or_report(*client, request, json, exit_code);
-  if (!answer) return exit_code;
-  if (!json) return show_execs(answer->body);
-  print(answer->body);
+  const std::string target = "/execs" + Query().add("agent_id", options.agent).text();
+  const auto [failed, answer] = ask(options.client, {.method = "GET", .target = target});
+  if (failed != kDone) return failed;
+  if (!options.client.json) return show_execs(answer.body);
+  print(answer.body);
   return kDone;
 } catch (const Json::exception& error) {
   return makes_no_sense(error);

@@ -70,13 +70,6 @@ std::string range_of(const ReadOptions& options) {
   return range;
 }
 
-int read_failed(const Error& error, bool json) {
-  bool answered = error.status == ISOGATE_UNAVAILABLE || error.status == ISOGATE_LOST ||
-                  error.status == ISOGATE_INVALID_ARGUMENT;
-  int code = report(error, json);
-  return answered ? code : kFailed;
-}
-
 }  // namespace
 
 int run_read(const ReadOptions& options) {
@@ -87,10 +80,10 @@ int run_read(const ReadOptions& options) {
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), json);
   auto to = Destination::open(options.output, options.mode.value_or(0666));
-  if (!to.ok()) return read_failed(to.error(), json);
+  if (!to.ok()) return report_local(to.error(), json);
   HttpRequest request;
   request.method = "GET";
-  request.target = raw_target(options, "");
+  request.target = raw_target(options);
   if (std::string range = range_of(options); !range.empty()) request.headers.emplace_back("Range", range);
   std::optional<Progress> progress;
   if (options.progress) progress.emplace();
@@ -99,13 +92,13 @@ int run_read(const ReadOptions& options) {
     return write_all(to->fd(), bytes);
   });
   progress.reset();
-  if (!answer.ok()) return read_failed(answer.error(), json);
+  if (!answer.ok()) return report_local(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);
   if (!request.headers.empty() && answer->status != 206)
     return report(Error{ISOGATE_LOST, 0, "the gateway sent the whole file instead of the requested part"},
                   json);
   auto completed = to->complete();
-  return completed.ok() ? kDone : read_failed(completed.error(), json);
+  return completed.ok() ? kDone : report_local(completed.error(), json);
 }
 
 }  // namespace isogate::cli

@@ -83,11 +83,10 @@ int end_one(HttpClient& client, const std::string& agent, const SandboxOptions& 
   request.method = "DELETE";
   request.target = target_of(agent, options);
   if (options.orphans) request.wait_sec = kOrphansSec;
-  auto answer = client.call(request);
-  if (!answer.ok()) return report(answer.error(), json);
-  if (!answer->ok()) return report_refusal(*answer, json);
-  if (json) print(answer->body);
-  return options.orphans ? whole(Json::parse(answer->body)) : kDone;
+  const auto [failed, answer] = ask(client, request, json);
+  if (failed != kDone) return failed;
+  if (json) print(answer.body);
+  return options.orphans ? whole(Json::parse(answer.body)) : kDone;
 } catch (const Json::exception& error) {
   return makes_no_sense(error);
 }
@@ -96,9 +95,6 @@ int end_one(HttpClient& client, const std::string& agent, const SandboxOptions& 
 
 int run_sandbox_create(const SandboxCreateOptions& options) {
   end_on_signals();
-  const bool json = options.client.json;
-  auto client = find_gateway(options.client);
-  if (!client.ok()) return report(client.error(), json);
   Json body = Json::object();
   const auto set = [&body](const char* field, const std::string& value) {
     if (!value.empty()) body[field] = value;
@@ -112,26 +108,22 @@ int run_sandbox_create(const SandboxCreateOptions& options) {
                             .content_type = "application/json",
                             .body = body.dump(-1, ' ', false, Json::error_handler_t::replace),
                             .wait_sec = kCreateSec};
-  int exit_code = kDone;
-  auto answer = call_or_report(*client, request, json, exit_code);
-  if (!answer) return exit_code;
-  if (json) print(answer->body);
-  return kDone;
+  const auto [failed, answer] = ask(options.client, request);
+  if (failed == kDone && options.client.json) print(answer.body);
+  return failed;
 }
 
 int run_sandbox_list(const SandboxOptions& options) try {
   end_on_signals();
-  const bool json = options.client.json;
   HttpRequest request;
   request.method = "GET";
   request.target = options.orphans ? "/orphans" : "/sandboxes";
   if (options.orphans) request.wait_sec = kOrphansSec;
-  auto answer = call_gateway(options.client, request);
-  if (!answer.ok()) return report(answer.error(), json);
-  if (!answer->ok()) return report_refusal(*answer, json);
-  if (!json) return options.orphans ? show_orphans(answer->body) : show_sandboxes(answer->body);
-  print(answer->body);
-  return options.orphans ? whole(Json::parse(answer->body)) : kDone;
+  const auto [failed, answer] = ask(options.client, request);
+  if (failed != kDone) return failed;
+  if (!options.client.json) return options.orphans ? show_orphans(answer.body) : show_sandboxes(answer.body);
+  print(answer.body);
+  return options.orphans ? whole(Json::parse(answer.body)) : kDone;
 } catch (const Json::exception& error) {
   return makes_no_sense(error);
 }

@@ -8,23 +8,8 @@
 #include "gateway/cli/output.h"
 #include "gateway/cli/progress.h"
 #include "lib/fd.h"
-#include "lib/text.h"
 
 namespace isogate::cli {
-namespace {
-
-std::string query_of(const WriteOptions& options) {
-  std::string query;
-  auto add = [&](const std::string& pair) { query += (query.empty() ? "" : "&") + pair; };
-  if (options.append) add("append=true");
-  if (options.durable) add("durable=true");
-  if (options.replace) add("replace=true");
-  if (!options.mode.empty()) add("mode=" + percent_encode(options.mode));
-  return query;
-}
-
-}  // namespace
-
 int run_write(const WriteOptions& options) {
   end_on_signals();
   bool json = options.client.json;
@@ -41,7 +26,11 @@ int run_write(const WriteOptions& options) {
   }
   HttpRequest request;
   request.method = "PUT";
-  request.target = raw_target(options, query_of(options));
+  request.target = raw_target(options, Query()
+                                           .flag("append", options.append)
+                                           .flag("durable", options.durable)
+                                           .flag("replace", options.replace)
+                                           .add("mode", options.mode));
   request.content_type = "application/octet-stream";
   request.body_fd = from_stdin ? 0 : file.get();
   struct stat there {};
@@ -56,11 +45,7 @@ int run_write(const WriteOptions& options) {
   }
   auto answer = client->call(request);
   progress.reset();
-  if (!answer.ok()) {
-    int code = report(answer.error(), json);
-    return answer.error().status == ISOGATE_UNAVAILABLE || answer.error().status == ISOGATE_LOST ? code
-                                                                                                 : kFailed;
-  }
+  if (!answer.ok()) return report_local(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);
   if (json) print(answer->body);
   return kDone;

@@ -113,6 +113,12 @@ Json Engine::inspect(const std::string& id, const Budget& budget) {
   return pool_->json(request, budget);
 }
 
+std::optional<Json> Engine::find(const std::string& id, const Budget& budget) {
+  std::optional<Json> found;
+  net::unless_gone([&] { found = inspect(id, budget); });
+  return found;
+}
+
 void Engine::rename(const std::string& id, const std::string& name, const Budget& budget) {
   const std::string path = "/containers/" + in_path(id) + "/rename?name=" + in_path(name);
   pool_->text({"rename " + quoted("container", id), "POST", path, {204}, "", ISOGATE_ALREADY_EXISTS}, budget);

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -96,6 +97,8 @@ class Engine {
   // `force` kills it first. One that is removed, or being removed, is an error 404 or 409.
   void remove(const std::string& id, bool force, bool volumes, const Budget& budget);
   Json inspect(const std::string& id, const Budget& budget);
+  // The same; nothing if there is none.
+  std::optional<Json> find(const std::string& id, const Budget& budget);
   void rename(const std::string& id, const std::string& name, const Budget& budget);
   // Running and stopped ones, as GET /containers/json shows them.
   std::vector<Json> list(const std::vector<LabelFilter>& labels, const Budget& budget);

@@ -81,20 +81,15 @@ void Companions::record(const CompanionRecord& row) {
 
 Companions::State Companions::state_of(const std::string& which, const std::string& name) const {
   State state;
-  Json seen;
-  try {
-    seen = services_.engine.inspect(which, Budget(Budget::kUsual, stop_.get()));
-  } catch (const EngineError& error) {
-    if (error.status() == ISOGATE_NOT_FOUND) return state;
-    throw;
-  }
-  const Json& now = member(seen, "State");
+  const auto seen = services_.engine.find(which, Budget(Budget::kUsual, stop_.get()));
+  if (!seen) return state;
+  const Json& now = member(*seen, "State");
   state.exists = true;
   state.running = member(now, "Running") == Json(true);
   state.out_of_memory = member(now, "OOMKilled") == Json(true);
   state.started_at = text_at(now, "StartedAt");
   state.health = text_at(member(now, "Health"), "Status");
-  state.ours = is_companion(seen, parts_.owner, name);
+  state.ours = is_companion(*seen, parts_.owner, name);
   return state;
 }
 
@@ -269,16 +264,12 @@ namespace {
 
 constexpr milliseconds kRemovedLate{3'000};
 
-// Null: there is none. One that was about to be created may still appear.
-Json look_for(Services& services, const CompanionRecord& companion, const sdk::Call& call) {
+// One that was about to be created may still appear.
+std::optional<Json> look_for(Services& services, const CompanionRecord& companion, const sdk::Call& call) {
   const Budget late(call, kRemovedLate);
   for (;;) {
-    try {
-      return services.engine.inspect(companion.id.empty() ? companion.name : companion.id, call);
-    } catch (const EngineError& error) {
-      if (error.status() != ISOGATE_NOT_FOUND) throw;
-      if (!companion.id.empty() || late.over()) return {};
-    }
+    auto seen = services.engine.find(companion.id.empty() ? companion.name : companion.id, call);
+    if (seen || !companion.id.empty() || late.over()) return seen;
     if (late.wait(-1, 0, milliseconds(100)) == Budget::Outcome::kCancelled) call.check();
   }
 }
@@ -288,13 +279,9 @@ Json look_for(Services& services, const CompanionRecord& companion, const sdk::C
 void remove_companions(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   for (const CompanionRecord& each : read_companions(directory)) {
     if (each.name.empty()) continue;
-    const Json seen = look_for(services, each, call);
-    if (seen.is_null() || !is_companion(seen, owner, each.name)) continue;
-    try {
-      services.engine.remove(seen.at("Id"), true, true, call);
-    } catch (const EngineError& error) {
-      if (error.status() != ISOGATE_NOT_FOUND) throw;
-    }
+    const auto seen = look_for(services, each, call);
+    if (!seen || !is_companion(*seen, owner, each.name)) continue;
+    net::unless_gone([&] { services.engine.remove(seen->at("Id"), true, true, call); });
   }
   write_companions(directory, {});
 }

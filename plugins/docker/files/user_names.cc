@@ -43,12 +43,7 @@ std::optional<std::string> read_file(Services& services, const std::string& id, 
       throw sdk::Error(ISOGATE_RESOURCE_EXHAUSTED, "a file of the image is too large");
     archive += piece;
   };
-  try {
-    services.engine.get_archive(id, path, gather, budget);
-  } catch (const EngineError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return std::string();
-  }
+  if (!net::unless_gone([&] { services.engine.get_archive(id, path, gather, budget); })) return std::string();
   return file_in_archive(archive);
 }
 

@@ -54,13 +54,9 @@ void fill_volume(Services& services, const Owner& owner, const std::string& volu
 
 // Whether it is there; one that is somebody else's is an error.
 bool is_there(Services& services, const Owner& owner, const std::string& volume, const sdk::Call& call) {
-  try {
-    const Json seen = services.engine.inspect_volume(volume, call);
-    if (carries(seen.value("Labels", Json()), owner)) return true;
-  } catch (const EngineError& error) {
-    if (error.status() == ISOGATE_NOT_FOUND) return false;
-    throw;
-  }
+  Json seen;
+  if (!net::unless_gone([&] { seen = services.engine.inspect_volume(volume, call); })) return false;
+  if (carries(seen.value("Labels", Json()), owner)) return true;
   throw sdk::Error(ISOGATE_UNAVAILABLE, "the volume " + volume + " is not this gateway's: it is left alone");
 }
 
@@ -73,11 +69,7 @@ void make_volume(Services& services, const Owner& owner, const std::string& volu
 
 // Gone already is OK.
 void remove(Services& services, const std::string& volume, const sdk::Call& call) {
-  try {
-    services.engine.remove_volume(volume, false, call);
-  } catch (const EngineError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-  }
+  net::unless_gone([&] { services.engine.remove_volume(volume, false, call); });
 }
 
 void prepare_runner(Services& services, const sdk::Call& call) {
@@ -101,13 +93,11 @@ void prepare_runner(Services& services, const sdk::Call& call) {
 }  // namespace
 
 void remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget) {
-  try {
+  net::unless_gone([&] {
     const Json seen = services.engine.inspect(name + ".filler", budget);
     if (carries(seen.value("Config", Json::object()).value("Labels", Json()), owner))
       services.engine.remove(seen.value("Id", ""), true, true, budget);
-  } catch (const EngineError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-  }
+  });
 }
 
 void fill_volumes(Services& services, const Owner& owner, const std::string& name,

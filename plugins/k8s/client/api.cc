@@ -105,6 +105,12 @@ Json Api::call(const ApiRequest& request, const Budget& budget, int* status) {
 
 Json Api::get(const Resource& what, const Budget& budget) { return call(about("GET", "get", what), budget); }
 
+std::optional<Json> Api::find(const Resource& what, const Budget& budget) {
+  std::optional<Json> found;
+  net::unless_gone([&] { found = get(what, budget); });
+  return found;
+}
+
 Json Api::create(const Resource& what, const Json& body, const Budget& budget, const Query& query) {
   return call(with_body("POST", "create", what, body, query), budget);
 }

@@ -16,6 +16,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +89,8 @@ class Api {
   Json call(const ApiRequest& request, const Budget& budget, int* status = nullptr);
 
   Json get(const Resource& what, const Budget& budget);
+  // The same; nothing if there is none.
+  std::optional<Json> find(const Resource& what, const Budget& budget);
   // `body` with its metadata.name, or generateName; `what` without name unless with a subresource (eviction).
   // `query`: for example {{"dryRun", "All"}}; the same below.
   Json create(const Resource& what, const Json& body, const Budget& budget, const Query& query = {});

@@ -125,7 +125,7 @@ class Channel final : public ExecChannel {
   bool fill_frame();
   void take_stdin();
   void control(Opcode opcode, std::string_view payload) {
-    if (controls_.size() < kControlsMost) net::append_control(controls_, opcode, payload);
+    if (controls_.size() < kControlsMost) net::append_message(controls_, opcode, payload);
   }
 
   const std::unique_ptr<Transport> transport_;

@@ -80,17 +80,14 @@ bool Pods::may_be_there(const std::string& name, const std::string& uid) {
 }
 
 PodState Pods::look(const std::string& name, const Budget& budget) {
-  try {
-    const Json pod = api_.get({"v1", name_space_, "pods", name}, budget);
-    (void)uid_of(pod);  // an object without one is no pod, and no proof that there is none
-    return state_of(pod);
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    PodState gone;
-    gone.ended = gone.stopped = true;
-    gone.how = "its pod is gone";
-    return gone;
+  if (const auto pod = api_.find({"v1", name_space_, "pods", name}, budget)) {
+    (void)uid_of(*pod);  // an object without one is no pod, and no proof that there is none
+    return state_of(*pod);
   }
+  PodState gone;
+  gone.ended = gone.stopped = true;
+  gone.how = "its pod is gone";
+  return gone;
 }
 
 PodState Pods::await(const std::string& name, const sdk::Call& call, milliseconds most,

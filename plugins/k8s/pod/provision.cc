@@ -139,7 +139,7 @@ std::string why_none(Services& services, const Record& record, const Budget& bud
 std::optional<Json> get_own(Services& services, const Resource& what, const std::string& uid,
                             const std::string& owner, const Budget& budget) {
   if (what.name.empty() || owner.empty()) return std::nullopt;
-  auto there = find_object(services, what, budget);
+  auto there = services.api.find(what, budget);
   if (!there || (!uid.empty() && uid_of(*there) != uid)) return std::nullopt;
   if (belongs_to(*there, owner)) return there;
   services.warn(what.text() + " is on a sandbox's record, and not the sandbox's: it is left alone");
@@ -159,7 +159,7 @@ std::vector<Json> pods_to_end(Services& services, const Record& record, const st
                               const std::string& object_uid, const Budget& budget) {
   if (record.kind != Provision::kSandboxClaim) return pods_of(services, sandbox_id, object_uid, budget);
   const auto pod =
-      record.pod_uid.empty() ? std::nullopt : find_object(services, services.pod(record.pod), budget);
+      record.pod_uid.empty() ? std::nullopt : services.api.find(services.pod(record.pod), budget);
   if (!pod || uid_of(*pod) != record.pod_uid) return {};
   const Json labels = own_labels_of(member(member(*pod, "metadata"), "labels"));
   return text_at(labels, kLabelSandbox) == sandbox_id ? std::vector<Json>{*pod} : std::vector<Json>();
@@ -246,7 +246,7 @@ std::string why_weaker(const Config& config, const Json& pod, const Json& is, Pr
 std::string owner_of(Services& services, const Record& record, const std::string& lease_uid,
                      const Budget& budget) {
   if (record.ahead.empty()) return lease_uid;
-  const auto ahead = find_object(services, services.leases(record.ahead), budget);
+  const auto ahead = services.api.find(services.leases(record.ahead), budget);
   if (!ahead || uid_of(*ahead) != record.ahead_uid) return "";
   return belongs_to(*ahead, lease_uid) ? record.ahead_uid : "";
 }

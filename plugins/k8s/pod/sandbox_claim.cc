@@ -33,7 +33,7 @@ std::string why_open(Services& services, const std::string& of, const Json& spec
   if (text_at(spec, "networkPolicyManagement") != "Unmanaged" && !is_closed(member(spec, "networkPolicy")))
     return text +
            "lets packets through: write networkPolicyManagement: Unmanaged into it, or networkPolicy: {}";
-  const auto made = find_object(services, services.policies(of + "-network-policy"), budget);
+  const auto made = services.api.find(services.policies(of + "-network-policy"), budget);
   if (made && !is_closed(member(*made, "spec")))
     return text + "has a NetworkPolicy that lets packets through, `" + of + "-network-policy`: delete it";
   return "";
@@ -73,21 +73,21 @@ std::optional<Json> find_claimed(Services& services, const Record& record, const
   const Json claim = services.api.get(extension(services, "sandboxclaims", record.object), budget);
   const std::string name = text_at(member(member(claim, "status"), "sandbox"), "name");
   if (name.empty()) return std::nullopt;
-  const auto sandbox = find_object(services, services.sandbox_object(name, budget), budget);
+  const auto sandbox = services.api.find(services.sandbox_object(name, budget), budget);
   if (!sandbox || !belongs_to(*sandbox, record.object_uid)) return std::nullopt;
   const std::string noted = text_at(member(member(*sandbox, "metadata"), "annotations"), kPodName);
-  auto pod = find_object(services, services.pod(noted.empty() ? name : noted), budget);
+  auto pod = services.api.find(services.pod(noted.empty() ? name : noted), budget);
   if (!pod || !belongs_to(*pod, uid_of(*sandbox)) || !has_labels_of(*pod, asked)) return std::nullopt;
   return pod;
 }
 
 std::string why_unfit(Services& services, const Json& pod, const Budget& budget) {
   const std::string& name = services.config.sandbox_pool;
-  const auto pool = find_object(services, extension(services, "sandboxwarmpools", name), budget);
+  const auto pool = services.api.find(extension(services, "sandboxwarmpools", name), budget);
   if (!pool) return "there is no SandboxWarmPool `" + name + "` in it: deploy/k8s/sandbox-pool.yaml has one";
   const std::string of = text_at(member(member(*pool, "spec"), "sandboxTemplateRef"), "name");
   if (of.empty()) return "the SandboxWarmPool `" + name + "` names no SandboxTemplate";
-  const auto made_of = find_object(services, extension(services, "sandboxtemplates", of), budget);
+  const auto made_of = services.api.find(extension(services, "sandboxtemplates", of), budget);
   if (!made_of)
     return "the SandboxTemplate `" + of + "` of the SandboxWarmPool `" + name + "` does not exist";
   const Json& spec = member(*made_of, "spec");

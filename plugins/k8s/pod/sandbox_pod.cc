@@ -177,13 +177,8 @@ std::string SandboxPod::why_other(const sdk::Call& call) {
           why_weaker(services_.config, pod_of(services_.config, made, limits_), *pod, record.kind);
       !why.empty())
     return why;
-  try {
-    const Json policy = services_.api.get(services_.policies(made.owner.sandbox_id), call);
-    return what_policy_lacks(policy_of(services_.config, made), policy);
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return "its NetworkPolicy is gone";
-  }
+  const auto policy = services_.api.find(services_.policies(made.owner.sandbox_id), call);
+  return policy ? what_policy_lacks(policy_of(services_.config, made), *policy) : "its NetworkPolicy is gone";
 }
 
 void SandboxPod::follow() {
@@ -431,15 +426,12 @@ void SandboxPod::prepare_policy(const sdk::Call& call) {
     } catch (const ApiError& error) {
       if (error.status() != ISOGATE_ALREADY_EXISTS || Clock::now() - since > kEnding) throw;
     }
-    try {
-      const Json there = services_.api.get(services_.policies(name), call);
-      if (!carries(there, parts_.owner))
+    if (const auto there = services_.api.find(services_.policies(name), call)) {
+      if (!carries(*there, parts_.owner))
         throw sdk::Error(ISOGATE_UNAVAILABLE,
                          "there is a NetworkPolicy with this sandbox's name that this "
                          "gateway did not make: it is left alone, and nothing runs");
-      remove_object(services_, services_.policies(name), uid_of(there), call);
-    } catch (const ApiError& error) {
-      if (error.status() != ISOGATE_NOT_FOUND) throw;
+      remove_object(services_, services_.policies(name), uid_of(*there), call);
     }
     call.check();
   }
@@ -479,16 +471,10 @@ void SandboxPod::wait_for_volume(const sdk::Call& call) {
 }
 
 void SandboxPod::adopt_workspace(const sdk::Call& call) {
-  try {
-    const Json there = services_.api.get(services_.claims(lease_.record().claim), call);
-    if (uid_of(there) != lease_.record().claim_uid || is_ending(there)) lost();
-    if (!belongs_to(there, owner_of(services_, lease_.record(), lease_.uid(), call)))
-      unavailable(
-          "the PersistentVolumeClaim on this sandbox's record is not this sandbox's: it is left alone");
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    lost();
-  }
+  const auto there = services_.api.find(services_.claims(lease_.record().claim), call);
+  if (!there || uid_of(*there) != lease_.record().claim_uid || is_ending(*there)) lost();
+  if (!belongs_to(*there, owner_of(services_, lease_.record(), lease_.uid(), call)))
+    unavailable("the PersistentVolumeClaim on this sandbox's record is not this sandbox's: it is left alone");
 }
 
 // Throws if its files are in a place where this configuration would not find them; touches nothing.
@@ -513,12 +499,11 @@ bool SandboxPod::is_there(Place place, const sdk::Call& call) {
     return pod && !state_of(*pod).ended;
   }
   try {
-    const Json there = services_.api.get(services_.claims(record.claim), call);
-    return uid_of(there) == record.claim_uid && !is_ending(there);
+    const auto there = services_.api.find(services_.claims(record.claim), call);
+    return there && uid_of(*there) == record.claim_uid && !is_ending(*there);
   } catch (const ApiError& error) {
-    if (error.http_status() == 403) return true;
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return false;
+    if (error.http_status() != 403) throw;
+    return true;
   }
 }
 

@@ -1,8 +1,6 @@
 #include "plugins/k8s/client/kubeconfig/credential_plugin.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +14,7 @@
 
 #include "lib/fd.h"
 #include "lib/json_depth.h"
+#include "lib/program.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/object.h"
 
@@ -45,47 +44,20 @@ std::vector<std::string> environment_of(const CredentialPlugin& plugin) {
   return all;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> all;
-  for (auto& text : texts) all.push_back(text.data());
-  all.push_back(nullptr);
-  return all;
-}
-
 // A process group of its own, killed and reaped in the end.
 class Child {
  public:
   Child(const CredentialPlugin& plugin, int out) {
     std::vector<std::string> arguments{plugin.command};
     arguments.insert(arguments.end(), plugin.args.begin(), plugin.args.end());
-    std::vector<std::string> variables = environment_of(plugin);
-    posix_spawn_file_actions_t files;
-    ::posix_spawn_file_actions_init(&files);
-    ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    ::posix_spawn_file_actions_adddup2(&files, out, 1);
-    ::posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
-    posix_spawnattr_t attributes;
-    ::posix_spawnattr_init(&attributes);
-    sigset_t none, usual;
-    ::sigemptyset(&none);
-    ::sigfillset(&usual);
-    ::posix_spawnattr_setsigmask(&attributes, &none);
-    ::posix_spawnattr_setsigdefault(&attributes, &usual);
-    ::posix_spawnattr_setpgroup(&attributes, 0);
-    ::posix_spawnattr_setflags(&attributes,
-                               POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    const int failure = ::posix_spawnp(&pid_, plugin.command.c_str(), &files, &attributes,
-                                       pointers(arguments).data(), pointers(variables).data());
-    ::posix_spawn_file_actions_destroy(&files);
-    ::posix_spawnattr_destroy(&attributes);
-    if (failure == 0) return;
-    pid_ = -1;
-    fail(plugin, "cannot be run: " + std::generic_category().message(failure));
+    const int files[] = {-1, out, -1};
+    const auto pid = spawn_program(plugin.command, std::move(arguments), environment_of(plugin), files, true);
+    if (!pid) fail(plugin, "cannot be run: " + std::generic_category().message(pid.error().os_errno));
+    pid_ = *pid;
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   ~Child() {
-    if (pid_ <= 0) return;
     ::kill(-pid_, SIGKILL);
     int status = 0;
     while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
