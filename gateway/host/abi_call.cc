@@ -68,8 +68,8 @@ Error plugin_failure(isogate_status status, const isogate_error& error) {
   return failure;
 }
 
-Error plugin_defect(const char* what) {
-  return {ISOGATE_INTERNAL, 0, std::string("a defect of the plugin: ") + what};
+Error plugin_defect(const std::string& what) {
+  return {ISOGATE_INTERNAL, 0, "a defect of the plugin: " + what};
 }
 
 bool is_signalled(int fd) {

@@ -1,6 +1,7 @@
 // One call into a plugin: its arguments, and its failure as an Error.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "lib/error.h"
@@ -20,7 +21,7 @@ struct AbiCall {  // borrows request_id
 Error plugin_failure(isogate_status status, const isogate_error& error);
 
 // A defect of the plugin: "the plugin answered …".
-Error plugin_defect(const char* what);
+Error plugin_defect(const std::string& what);
 
 // True once an eventfd or timerfd is readable. -1 never is.
 bool is_signalled(int fd);

@@ -130,6 +130,24 @@ Result<void> taken(isogate_status status, const AbiCall& abi) {
   return plugin_failure(status, abi.error);
 }
 
+// The reply to a call without a result.
+Result<Value> done(const Result<void>& ended) {
+  if (!ended) return ended.error();
+  return Value();
+}
+
+// What the plugin has under this id, with these functions; ISOGATE_UNSUPPORTED if it cannot `verb`.
+template <typename T, typename... Functions>
+Result<const T*> extension(const Instance& instance, const char* id, const char* verb,
+                           Functions T::*... functions) {
+  const auto get = instance.api().get_extension;
+  const auto* found = static_cast<const T*>(get == nullptr ? nullptr : get(instance.get(), id));
+  if (found == nullptr) return left_out(instance.description(), verb);
+  if (found->struct_size < sizeof *found || ((found->*functions == nullptr) || ...))
+    return plugin_defect("its " + std::string(id) + " lacks a function");
+  return found;
+}
+
 }  // namespace
 
 ipc::Reply Calls::run(const ipc::Call& call) noexcept {
@@ -172,41 +190,30 @@ Result<Value> Calls::serve(const ipc::OpenCall& call) {
   return Value(std::move(*opened));
 }
 
-Result<Value> Calls::serve(const ipc::CloseCall& call) {
-  if (auto closed = sandboxes_.close(call); !closed) return closed.error();
-  return Value();
-}
+Result<Value> Calls::serve(const ipc::CloseCall& call) { return done(sandboxes_.close(call)); }
 
 Result<Value> Calls::serve(const ipc::EnumerateCall& call) {
   AbiCall abi = abi_of(call.call);
   ItemSink items(call.out.get(), call.call.cancel.get());
   isogate_record_sink sink = items.records();
   isogate_status status = instance_.api().enumerate(instance_.get(), &abi.call, &sink, &abi.error);
-  auto finished = items.finish(taken(status, abi));
-  if (!finished) return finished.error();
-  return Value();
+  return done(items.finish(taken(status, abi)));
 }
 
 Result<Value> Calls::serve(const ipc::OrphansCall& call) {
-  const auto get = instance_.api().get_extension;
-  const auto* orphans = static_cast<const isogate_orphans*>(
-      get == nullptr ? nullptr : get(instance_.get(), ISOGATE_ORPHANS_EXTENSION));
-  if (orphans == nullptr && call.sandbox_id.empty()) return Value();  // it leaves nothing behind
-  if (orphans == nullptr) return left_out(instance_.description(), "remove what lost sandboxes have left");
-  if (orphans->struct_size < sizeof *orphans || orphans->list == nullptr || orphans->remove == nullptr)
-    return plugin_defect("its isogate_orphans lacks a function");
+  const auto orphans = extension(instance_, ISOGATE_ORPHANS_EXTENSION, "remove what lost sandboxes have left",
+                                 &isogate_orphans::list, &isogate_orphans::remove);
+  if (!orphans && orphans.error().status == ISOGATE_UNSUPPORTED && call.sandbox_id.empty())
+    return Value();  // it leaves nothing behind
+  if (!orphans) return orphans.error();
   AbiCall abi = abi_of(call.call);
-  if (!call.sandbox_id.empty()) {
-    auto removed = taken(
-        orphans->remove(instance_.get(), &abi.call, abi_str(call.sandbox_id), call.flags, &abi.error), abi);
-    if (!removed) return removed.error();
-    return Value();
-  }
+  if (!call.sandbox_id.empty())
+    return done(taken(
+        (*orphans)->remove(instance_.get(), &abi.call, abi_str(call.sandbox_id), call.flags, &abi.error),
+        abi));
   ItemSink items(call.out.get(), call.call.cancel.get());
   isogate_record_sink sink = items.records();
-  auto listed = items.finish(taken(orphans->list(instance_.get(), &abi.call, &sink, &abi.error), abi));
-  if (!listed) return listed.error();
-  return Value();
+  return done(items.finish(taken((*orphans)->list(instance_.get(), &abi.call, &sink, &abi.error), abi)));
 }
 
 Result<Value> Calls::serve(const ipc::ExecCall& call) {
@@ -251,19 +258,16 @@ Result<isogate_status> Calls::run(const ipc::ExecCall& call, isogate_sandbox* sa
                                   const isogate_exec_request& request, isogate_exec_result& result) {
   if (call.keep == ipc::Keep::kNot)
     return instance_.api().exec(sandbox, &abi.call, &request, &result, &abi.error);
-  const auto get = instance_.api().get_extension;
-  const auto* kept = static_cast<const isogate_kept_execs*>(
-      get == nullptr ? nullptr : get(instance_.get(), ISOGATE_EXEC_EXTENSION));
-  if (kept == nullptr) return left_out(instance_.description(), "keep execs");
-  if (kept->struct_size < sizeof *kept || kept->start == nullptr || kept->rejoin == nullptr)
-    return plugin_defect("its isogate_kept_execs lacks a function");
+  const auto kept = extension(instance_, ISOGATE_EXEC_EXTENSION, "keep execs", &isogate_kept_execs::start,
+                              &isogate_kept_execs::rejoin);
+  if (!kept) return kept.error();
   isogate_kept_exec how{};
   how.struct_size = sizeof how;
   how.grace_sec = call.grace_sec;
   how.detach_fd = call.detach.get();
   how.input_end_fd = call.input_end.get();
   how.state_fd = call.state.get();
-  const auto verb = call.keep == ipc::Keep::kStart ? kept->start : kept->rejoin;
+  const auto verb = call.keep == ipc::Keep::kStart ? (*kept)->start : (*kept)->rejoin;
   return verb(sandbox, &abi.call, &request, &how, &result, &abi.error);
 }
 
@@ -276,9 +280,7 @@ Result<Value> Calls::connect(const ipc::ConnectCall& call, isogate_sandbox* sand
   request.port = call.port;
   request.stream_fd = call.stream.get();
   request.ready_fd = call.ready.get();
-  auto ended = taken(instance_.api().connect(sandbox, &abi.call, &request, &abi.error), abi);
-  if (!ended) return ended.error();
-  return Value();
+  return done(taken(instance_.api().connect(sandbox, &abi.call, &request, &abi.error), abi));
 }
 
 Result<Value> Calls::file(const ipc::FileCall& call, isogate_sandbox* sandbox) {
@@ -322,22 +324,18 @@ Result<Value> Calls::list(const ipc::FileCall& call, AbiCall& abi, const isogate
                           isogate_sandbox* sandbox) {
   ItemSink items(call.body.get(), call.call.cancel.get());
   isogate_entry_sink sink = items.entries();
-  auto finished =
-      items.finish(taken(instance_.api().list(sandbox, &abi.call, &request, &sink, &abi.error), abi));
-  if (!finished) return finished.error();
-  return Value();
+  return done(
+      items.finish(taken(instance_.api().list(sandbox, &abi.call, &request, &sink, &abi.error), abi)));
 }
 
 Result<Value> Calls::disk_use(AbiCall& abi, isogate_sandbox* sandbox) {
-  const auto get = instance_.api().get_extension;
-  const auto* disk = static_cast<const isogate_disk*>(
-      get == nullptr ? nullptr : get(instance_.get(), ISOGATE_DISK_EXTENSION));
-  if (disk == nullptr) return left_out(instance_.description(), "say how much disk a sandbox uses");
-  if (disk->struct_size < sizeof *disk || disk->use == nullptr)
-    return plugin_defect("its isogate_disk lacks a function");
+  const auto disk =
+      extension(instance_, ISOGATE_DISK_EXTENSION, "say how much disk a sandbox uses", &isogate_disk::use);
+  if (!disk) return disk.error();
   isogate_disk_use use{};
   use.struct_size = sizeof use;
-  if (auto asked = taken(disk->use(sandbox, &abi.call, &use, &abi.error), abi); !asked) return asked.error();
+  if (auto asked = taken((*disk)->use(sandbox, &abi.call, &use, &abi.error), abi); !asked)
+    return asked.error();
   return Value(ipc::DiskUse{use.flags & (ISOGATE_DISK_ENFORCED | ISOGATE_DISK_EXACT), use.used_bytes,
                             use.limit_bytes, use.used_files, use.limit_files});
 }
@@ -345,9 +343,7 @@ Result<Value> Calls::disk_use(AbiCall& abi, isogate_sandbox* sandbox) {
 Result<Value> Calls::change(Change function, const char* verb, AbiCall& abi,
                             const isogate_file_request& request, isogate_sandbox* sandbox) {
   if (function == nullptr) return left_out(instance_.description(), verb);
-  auto changed = taken(function(sandbox, &abi.call, &request, &abi.error), abi);
-  if (!changed) return changed.error();
-  return Value();
+  return done(taken(function(sandbox, &abi.call, &request, &abi.error), abi));
 }
 
 Result<Value> Calls::evidence(const ipc::EvidenceCall& call, isogate_sandbox* sandbox) {

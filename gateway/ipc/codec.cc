@@ -91,20 +91,8 @@ class Reader {
 
 constexpr uint8_t kVersion = 1;
 
-enum class Type : uint8_t {
-  kProbe = 1,
-  kOpen,
-  kClose,
-  kEnumerate,
-  kExec,
-  kFile,
-  kEvidence,
-  kPing,
-  kOrphans,
-  kConnect,
-  kHello = 64,
-  kReply,
-};
+// The type of a record: that of a call is its place in Call, from 1 on.
+constexpr uint8_t kHello = 64, kReply = 65;
 
 // One list of fields per struct serves both directions: `Wire` is Writer or Reader.
 template <typename Wire, typename... Integers>
@@ -185,19 +173,12 @@ void pairs(Reader& wire, Pairs& list) {
 template <typename M, typename T>
 concept Is = std::is_same_v<std::remove_const_t<M>, T>;
 
-template <typename Wire, Is<ProbeCall> M>
-void fields(Wire& wire, M& probe) {
-  header(wire, probe);
-}
+template <typename M>
+concept HeaderOnly = Is<M, ProbeCall> || Is<M, PingCall> || Is<M, EnumerateCall>;
 
-template <typename Wire, Is<PingCall> M>
-void fields(Wire& wire, M& ping) {
-  header(wire, ping);
-}
-
-template <typename Wire, Is<EnumerateCall> M>
-void fields(Wire& wire, M& enumerate) {
-  header(wire, enumerate);
+template <typename Wire, HeaderOnly M>
+void fields(Wire& wire, M& message) {
+  header(wire, message);
 }
 
 template <typename Wire, Is<OrphansCall> M>
@@ -344,37 +325,15 @@ Slots slots(FileCall& m) { return {&m.call.cancel, &m.body, &m.complete}; }
 Slots slots(EvidenceCall& m) { return {&m.call.cancel}; }
 Slots slots(ConnectCall& m) { return {&m.call.cancel, &m.stream, &m.ready}; }
 
-template <typename T>
-constexpr Type kTypeOf = Type::kProbe;
-template <>
-constexpr Type kTypeOf<OpenCall> = Type::kOpen;
-template <>
-constexpr Type kTypeOf<CloseCall> = Type::kClose;
-template <>
-constexpr Type kTypeOf<EnumerateCall> = Type::kEnumerate;
-template <>
-constexpr Type kTypeOf<ExecCall> = Type::kExec;
-template <>
-constexpr Type kTypeOf<FileCall> = Type::kFile;
-template <>
-constexpr Type kTypeOf<EvidenceCall> = Type::kEvidence;
-template <>
-constexpr Type kTypeOf<PingCall> = Type::kPing;
-template <>
-constexpr Type kTypeOf<OrphansCall> = Type::kOrphans;
-template <>
-constexpr Type kTypeOf<ConnectCall> = Type::kConnect;
-
-void begin(Writer& wire, Type type) {
+void begin(Writer& wire, uint8_t type) {
   wire.reserve(512);
-  wire.number(kVersion);
-  wire.number(static_cast<uint8_t>(type));
+  numbers(wire, kVersion, type);
 }
 
 Error malformed(const char* why) { return invalid(std::string("a record is malformed: ") + why); }
 
 template <typename T>
-Result<Call> read_call(Reader& wire, std::span<Fd> fds) {
+Result<Call> read_message(Reader& wire, std::span<Fd> fds) {
   T message;
   uint8_t present = 0;
   wire.number(present);
@@ -390,6 +349,16 @@ Result<Call> read_call(Reader& wire, std::span<Fd> fds) {
   fields(wire, message);
   if (const char* why = wire.failure()) return malformed(why);
   return Call(std::move(message));
+}
+
+template <size_t I = 0>
+Result<Call> read_call(Reader& wire, std::span<Fd> fds, size_t index) {
+  if constexpr (I == std::variant_size_v<Call>)
+    return malformed("an unknown type");
+  else if (index == I)
+    return read_message<std::variant_alternative_t<I, Call>>(wire, fds);
+  else
+    return read_call<I + 1>(wire, fds, index);
 }
 
 template <size_t I = 0>
@@ -460,11 +429,11 @@ Result<std::optional<T>> take_item(std::string_view& bytes) {
 
 Encoded encode(const Call& call) {
   return std::visit(
-      [](const auto& message) {
+      [&call](const auto& message) {
         using T = std::decay_t<decltype(message)>;
         Encoded encoded;
         Writer wire;
-        begin(wire, kTypeOf<T>);
+        begin(wire, static_cast<uint8_t>(call.index() + 1));
         uint8_t present = 0;
         Slots all = slots(const_cast<T&>(message));  // looked at, not changed
         for (size_t i = 0; i < all.size(); ++i) {
@@ -482,14 +451,14 @@ Encoded encode(const Call& call) {
 
 Encoded encode(const Hello& hello) {
   Writer wire;
-  begin(wire, Type::kHello);
+  begin(wire, kHello);
   fields(wire, hello);
   return {wire.take(kMaxRecordBytes), {}};
 }
 
 Encoded encode(const Reply& reply) {
   Writer wire;
-  begin(wire, Type::kReply);
+  begin(wire, kReply);
   numbers(wire, reply.id, reply.status, reply.os_errno);
   wire.text(reply.message, kMaxTextBytes);
   wire.number(static_cast<uint8_t>(reply.value.index()));
@@ -513,30 +482,7 @@ Result<Call> decode_call(std::string_view bytes, std::vector<Fd> fds) {
   uint8_t type = 0;
   numbers(wire, version, type);
   if (wire.ok() && version != kVersion) return malformed("an unknown version");
-  switch (static_cast<Type>(type)) {
-    case Type::kProbe:
-      return read_call<ProbeCall>(wire, fds);
-    case Type::kOpen:
-      return read_call<OpenCall>(wire, fds);
-    case Type::kClose:
-      return read_call<CloseCall>(wire, fds);
-    case Type::kEnumerate:
-      return read_call<EnumerateCall>(wire, fds);
-    case Type::kExec:
-      return read_call<ExecCall>(wire, fds);
-    case Type::kFile:
-      return read_call<FileCall>(wire, fds);
-    case Type::kEvidence:
-      return read_call<EvidenceCall>(wire, fds);
-    case Type::kPing:
-      return read_call<PingCall>(wire, fds);
-    case Type::kOrphans:
-      return read_call<OrphansCall>(wire, fds);
-    case Type::kConnect:
-      return read_call<ConnectCall>(wire, fds);
-    default:
-      return malformed("an unknown type");
-  }
+  return read_call(wire, fds, size_t{type} - 1);
 }
 
 Result<FromHost> decode_from_host(std::string_view bytes) {
@@ -546,8 +492,8 @@ Result<FromHost> decode_from_host(std::string_view bytes) {
   uint8_t type = 0;
   numbers(wire, version, type);
   if (wire.ok() && version != kVersion) return malformed("an unknown version");
-  if (static_cast<Type>(type) == Type::kReply) return read_reply(wire);
-  if (static_cast<Type>(type) != Type::kHello) return malformed("an unknown type");
+  if (type == kReply) return read_reply(wire);
+  if (type != kHello) return malformed("an unknown type");
   Hello hello;
   fields(wire, hello);
   if (const char* why = wire.failure()) return malformed(why);

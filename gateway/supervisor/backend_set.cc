@@ -31,10 +31,6 @@ void BackendSet::take_over(const std::vector<BackendConfig>& wanted) {
   for (const BackendConfig& backend : wanted) find(backend.name)->take_over(backend);
 }
 
-void BackendSet::drop_trials() {
-  for (const auto& slot : slots_) slot->drop_trial();
-}
-
 bool BackendSet::settled() const {
   return std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) {
     return slot->settled() || (slot->removed() && !slot->on_trial());
@@ -52,33 +48,9 @@ std::optional<Mistake> BackendSet::mistake(const std::vector<BackendConfig>& bac
   return std::nullopt;
 }
 
-void BackendSet::announce() {
-  for (const auto& slot : slots_) slot->announce();
-}
-
-void BackendSet::front_lost() {
-  for (const auto& slot : slots_) slot->front_lost();
-}
-
-void BackendSet::retire() {
-  for (const auto& slot : slots_) slot->retire();
-}
-
-void BackendSet::stop(bool keep_sandboxes) {
-  for (const auto& slot : slots_) slot->stop(keep_sandboxes);
-}
-
-void BackendSet::kill_all() {
-  for (const auto& slot : slots_) slot->kill_all();
-}
-
 void BackendSet::stuck(const std::string& backend, uint64_t generation) {
   for (const auto& slot : slots_)
     if (slot->name() == backend) slot->stuck(generation);
-}
-
-void BackendSet::attend(int fd) {
-  for (const auto& slot : slots_) slot->attend(fd);
 }
 
 void BackendSet::ended(pid_t pid, int wait_status) {
@@ -87,7 +59,7 @@ void BackendSet::ended(pid_t pid, int wait_status) {
 }
 
 void BackendSet::tick(TimePoint now) {
-  for (const auto& slot : slots_) slot->tick(now);
+  each(&BackendSlot::tick, now);
   std::erase_if(slots_,
                 [](const auto& slot) { return slot->removed() && slot->empty() && !slot->on_trial(); });
 }

@@ -15,10 +15,10 @@ class BackendSet {
   void start(const BackendConfig& backend);
 
   // A reload: starts a trial host for each backend that has changed or is down. When they are settled,
-  // keeps, replaces, starts and removes backends to match `wanted`, or leaves everything unchanged.
+  // keeps, replaces, starts and removes backends to match `wanted`; each(drop_trial) leaves everything
+  // unchanged.
   void try_out(const Config& wanted);
   void take_over(const std::vector<BackendConfig>& wanted);
-  void drop_trials();
 
   // Every first host, or every one on trial, is ready or has failed.
   [[nodiscard]] bool settled() const;
@@ -26,14 +26,14 @@ class BackendSet {
   // to correct.
   [[nodiscard]] std::optional<Mistake> mistake(const std::vector<BackendConfig>& backends) const;
 
-  // To every slot; see BackendSlot.
-  void announce();
-  void front_lost();
-  void retire();
-  void stop(bool keep_sandboxes);
-  void kill_all();
+  // One step of every slot.
+  template <typename... Arguments>
+  void each(void (BackendSlot::*step)(Arguments...), Arguments... arguments) {
+    for (const auto& slot : slots_) (slot.get()->*step)(arguments...);
+  }
+
+  // To the slot that it concerns, or every one; see BackendSlot.
   void stuck(const std::string& backend, uint64_t generation);
-  void attend(int fd);
   void ended(pid_t pid, int wait_status);
   void tick(TimePoint now);
 

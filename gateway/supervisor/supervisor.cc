@@ -155,14 +155,14 @@ Supervisor::Supervisor(const Config& config, const ServeOptions& options) : opti
       [this](std::string record, std::vector<Fd> fds) { front_->send(std::move(record), std::move(fds)); },
       [this] { return front_->dying(); }};
   FrontProcess::Events events;
-  events.started = [this] { backends_.announce(); };
+  events.started = [this] { backends_.each(&BackendSlot::announce); };
   events.ready = [this] {
     log::info("ready", {{"listen", addresses()}});
     notify_service_manager("READY=1");
   };
   events.lost = [this] {
-    if (phase_ == Phase::kDraining) backends_.retire();
-    if (phase_ < Phase::kStopping) backends_.front_lost();
+    if (phase_ == Phase::kDraining) backends_.each(&BackendSlot::retire);
+    if (phase_ < Phase::kStopping) backends_.each(&BackendSlot::front_lost);
   };
   events.drained = [this] {
     if (phase_ == Phase::kDraining) stop_hosts();
@@ -274,7 +274,7 @@ void Supervisor::turn() {
 
 void Supervisor::attend(int fd) {
   if (front_->control().fd() == fd) return front_->attend();
-  backends_.attend(fd);
+  backends_.each(&BackendSlot::attend, fd);
 }
 
 void Supervisor::handle(int signal_number) {
@@ -345,7 +345,7 @@ void Supervisor::terminate() {
   log::info("draining", {{"deadline_sec", context_.config.drain_timeout_sec}});
   front_->retire();
   // A host that crashes meanwhile comes back, and ends what it left running.
-  if (context_.config.keep_on_shutdown || !front_->ready()) backends_.retire();
+  if (context_.config.keep_on_shutdown || !front_->ready()) backends_.each(&BackendSlot::retire);
   if (!front_->ready()) return stop_hosts();
   phase_ = Phase::kDraining;
   phase_deadline_ =
@@ -356,7 +356,7 @@ void Supervisor::terminate() {
 void Supervisor::stop_hosts() {
   phase_ = Phase::kStopping;
   phase_deadline_ = TimePoint::max();  // each process has its own
-  backends_.stop(context_.config.keep_on_shutdown);
+  backends_.each(&BackendSlot::stop, context_.config.keep_on_shutdown);
 }
 
 void Supervisor::close_front() {
@@ -375,7 +375,7 @@ void Supervisor::give_up(const std::string& reason, const char* event) {
 void Supervisor::kill_everything() {
   log::warn("stopping_at_once", {});
   context_.had_to_kill = true;
-  backends_.kill_all();
+  backends_.each(&BackendSlot::kill_all);
   front_->kill("killed for an immediate stop");
   if (phase_ < Phase::kStopping) stop_hosts();
 }
@@ -410,7 +410,7 @@ void Supervisor::settle_reload() {
   if (const auto mistake = backends_.mistake(pending_->config.backends)) {
     const std::string reason = setting_prefix(pending_->places, mistake->setting) + mistake->reason;
     pending_.reset();
-    backends_.drop_trials();
+    backends_.each(&BackendSlot::drop_trial);
     refuse_reload(reason);
   } else if (backends_.settled()) {
     const PendingReload taken = std::move(*pending_);

@@ -14,11 +14,21 @@ namespace isogate {
 // A configuration that cannot be used.
 [[noreturn]] inline void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
 
-// The result of `take` for the JSON object in `text`; refuses anything else, also if `take` finds an
-// unexpected type. `backend`: for messages.
+// Reads settings of a JSON object: each into its field, which stays the same if the object lacks it.
+struct Taker {
+  const nlohmann::json& json;
+
+  template <typename Field>
+  void operator()(const char* key, Field& field) const {
+    if (const auto found = json.find(key); found != json.end()) found->get_to(field);
+  }
+};
+
+// The result of `take` for the JSON object in `text`, which fits the backend's schema; empty text is an empty
+// object. Refuses anything else, also if `take` finds an unexpected type. `backend`: for messages.
 template <typename Config>
 Config config_from(const std::string& backend, std::string_view text, Config (*take)(const nlohmann::json&)) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = nlohmann::json::parse(text.empty() ? "{}" : text, nullptr, false);
   if (!json.is_object()) refuse("the configuration of `" + backend + "` is not a JSON object");
   try {
     return take(json);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "plugins/common/config_checks.h"
 #include "plugins/common/file_system_tools.h"
 #include "runner/exec/kept_capabilities.h"
 #include "runner/files/workspace.h"
@@ -122,21 +123,10 @@ std::optional<WorkspaceFs> workspace_fs_named(std::string_view name) {
   return std::nullopt;
 }
 
-Result<void> take_disk(const std::string& backend, const std::string& name, const nlohmann::json& value,
-                       DiskPolicy& policy) {
-  if (name == "workspace_fs") {
-    const auto fs = value.is_string() ? workspace_fs_named(value.get<std::string>()) : std::nullopt;
-    if (!fs)
-      return invalid("`workspace_fs` of `" + backend + "` must be \"directory\", \"loop\" or \"tmpfs\"");
-    policy.fs = *fs;
-    return {};
-  }
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > kDisk.most)
-    return invalid("`disk_mb` of `" + backend + "` must be an integer from 0 to " +
-                   std::to_string(kDisk.most));
-  policy.disk_mb = value.get<uint64_t>();
-  policy.written = policy.disk_mb != 0;
-  return {};
+void take_disk(const nlohmann::json& config, DiskPolicy& policy) {
+  Taker{config}("disk_mb", policy.disk_mb);
+  policy.written = config.contains("disk_mb") && policy.disk_mb != 0;
+  policy.fs = workspace_fs_named(config.value("workspace_fs", "directory")).value();
 }
 
 void add_disk(std::vector<std::string>& found, const DiskPolicy& policy) {
@@ -146,13 +136,12 @@ void add_disk(std::vector<std::string>& found, const DiskPolicy& policy) {
                     std::to_string(kStrictLimits.disk_mb));
 }
 
-std::string why_no_disk(const std::string& whose, const DiskPolicy& policy) {
+void check_disk(const std::string& whose, const DiskPolicy& policy) {
   if (policy.disk_mb != 0 && policy.disk_mb < kDisk.least)
-    return "disk_mb of " + whose + " must be 0 or at least " + std::to_string(kDisk.least);
+    refuse("disk_mb of " + whose + " must be 0 or at least " + std::to_string(kDisk.least));
   if (policy.fs != WorkspaceFs::kDirectory && policy.disk_mb == 0)
-    return std::string("workspace_fs: ") + name_of(policy.fs) + " of " + whose +
-           " needs a size: write disk_mb";
-  return "";
+    refuse(std::string("workspace_fs: ") + name_of(policy.fs) + " of " + whose +
+           " needs a size: write disk_mb");
 }
 
 SandboxDisk::~SandboxDisk() {

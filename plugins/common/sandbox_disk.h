@@ -39,12 +39,11 @@ struct DiskPolicy {
 };
 
 // The settings `disk_mb` and `workspace_fs` of a backend.
-Result<void> take_disk(const std::string& backend, const std::string& name, const nlohmann::json& value,
-                       DiskPolicy& policy);
+void take_disk(const nlohmann::json& config, DiskPolicy& policy);
 // How the settings are weaker than the default, in words.
 void add_disk(std::vector<std::string>& found, const DiskPolicy& policy);
-// Why this is not possible; empty: it is. `whose`: "`namespace`".
-std::string why_no_disk(const std::string& whose, const DiskPolicy& policy);
+// Refuses what is not possible. `whose`: "`namespace`", for the message.
+void check_disk(const std::string& whose, const DiskPolicy& policy);
 
 class SandboxDisk {
  public:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plugins/common/config_checks.h"
+
 namespace isogate {
 namespace {
 
@@ -22,18 +24,17 @@ Limits limits_from(uint64_t memory_mb, double cpus, uint64_t pids) {
           {ISOGATE_LIMIT_PIDS, pids}};
 }
 
-std::string why_no_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids) {
+void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids) {
   const auto too_low = [&whose](const char* name, const std::string& least) {
-    return name + (" of " + whose) + " must be 0 or at least " + least + ": nothing runs in less";
+    refuse(name + (" of " + whose) + " must be 0 or at least " + least + ": nothing runs in less");
   };
-  const auto below = [](uint64_t value, uint32_t id) { return value != 0 && value < least_of_sandbox(id); };
-  if (below(memory_mb, ISOGATE_LIMIT_MEMORY_BYTES))
-    return too_low("memory_mb", std::to_string(least_of_sandbox(ISOGATE_LIMIT_MEMORY_BYTES)));
-  if (below(pids, ISOGATE_LIMIT_PIDS))
-    return too_low("pids", std::to_string(least_of_sandbox(ISOGATE_LIMIT_PIDS)));
-  if (!(cpus == 0 || cpus * 100 >= least_of_sandbox(ISOGATE_LIMIT_CPU_MILLIS)))
-    return too_low("cpus", "0.01");
-  return "";
+  const auto check = [&](const char* name, uint64_t value, uint32_t id) {
+    const uint64_t least = least_of_sandbox(id);
+    if (value != 0 && value < least) too_low(name, std::to_string(least));
+  };
+  check("memory_mb", memory_mb, ISOGATE_LIMIT_MEMORY_BYTES);
+  check("pids", pids, ISOGATE_LIMIT_PIDS);
+  if (!(cpus == 0 || cpus * 100 >= least_of_sandbox(ISOGATE_LIMIT_CPU_MILLIS))) too_low("cpus", "0.01");
 }
 
 void add_limits(std::vector<std::string>& found, const std::string& who, const std::string& which,

@@ -24,8 +24,8 @@ inline constexpr uint64_t kInodesInMemory = 65536;
 
 Limits limits_from(uint64_t memory_mb, double cpus, uint64_t pids);
 
-// Why these limits are invalid; empty: they are valid. `whose`: "`docker`", for the message.
-std::string why_no_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids);
+// Refuses limits in which nothing runs. `whose`: "`docker`", for the message.
+void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids);
 
 // How these are weaker than the defaults, in words. `who`: "a sandbox"; `which`: " of `db`" makes
 // "memory_mb of `db`"; `machine`: "this host".

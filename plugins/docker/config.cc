@@ -72,10 +72,8 @@ Place place_of(const std::string& name) {
 }
 
 Config taken_from(const Json& json) {
+  const Taker take{json};
   Config config;
-  const auto take = [&json](const char* key, auto& field) {
-    if (const auto found = json.find(key); found != json.end()) found->get_to(field);
-  };
   take("host", config.host);
   if (const auto tls = json.find("tls"); tls != json.end()) {
     config.ca = tls->value("ca", "");
@@ -90,11 +88,7 @@ Config taken_from(const Json& json) {
   take("pids", config.pids);
   take("tmp_mb", config.tmp_mb);
   take("shm_mb", config.shm_mb);
-  for (const char* name : {"disk_mb", "workspace_fs"})
-    if (const auto found = json.find(name); found != json.end()) {
-      const auto taken = take_disk("docker", name, *found, config.disk);
-      if (!taken) refuse(taken.error().message);
-    }
+  take_disk(json, config.disk);
   take("read_only", config.read_only);
   config.own_seccomp = json.value("seccomp_profile", "isogate") != "engine";
   const std::string network = json.value("network", "none");
@@ -122,12 +116,11 @@ Config taken_from(const Json& json) {
 }  // namespace
 
 Config parse_config(std::string_view text) {
-  if (text.empty()) return {};
   Config config = config_from("docker", text, taken_from);
   check_limits("`docker`", config.memory_mb, config.cpus, config.pids);
   if (config.host.starts_with("unix://") && !config.ca.empty())
     refuse("tls of `docker` is for tcp:// hosts, not for " + config.host);
-  if (const std::string why = why_no_disk("`docker`", config.disk); !why.empty()) refuse(why);
+  check_disk("`docker`", config.disk);
   if (config.disk.fs != WorkspaceFs::kDirectory) {
     if (config.workspace == Place::kVolume)
       refuse("workspace_fs of `docker` is for workspaces of this host: remove it, or workspace: volume");

@@ -185,8 +185,8 @@ inline constexpr const char* kConfigSchema = R"({
   }
 })";
 
-// The same rules as the schema and the rest that it cannot express. Throws sdk::Error. Empty text is an empty
-// object.
+// Of a document that fits the schema; checks what that cannot express. Throws sdk::Error. Empty text is an
+// empty object.
 Config parse_config(std::string_view json);
 
 // Throws sdk::Error where a mount or a copy meets the place of a shared directory, /mnt/<prefix>.

@@ -33,9 +33,8 @@ void check_secrets(const Config& config) {
   check_apart(targets);
 }
 
-void check_limits(const Config& config) {
-  if (const std::string why = why_no_limits("`k8s`", config.memory_mb, config.cpus, 0); !why.empty())
-    refuse(why);
+void check_settings(const Config& config) {
+  check_limits("`k8s`", config.memory_mb, config.cpus, 0);
   if (config.vm && config.runtime_class.empty())
     refuse("isolation: vm of `k8s` needs the runtime_class that makes virtual machines");
   if (config.vm && config.adds_names)
@@ -81,10 +80,8 @@ void take_lists(Config& config, const Json& json) {
 }
 
 Config taken_from(const Json& json) {
+  const Taker take{json};
   Config config;
-  const auto take = [&json](const char* key, auto& field) {
-    if (const auto found = json.find(key); found != json.end()) found->get_to(field);
-  };
   take("kubeconfig", config.access.kubeconfig);
   take("context", config.access.context);
   take("namespace", config.access.name_space);
@@ -123,9 +120,7 @@ Config taken_from(const Json& json) {
   take("max_lifetime_sec", config.max_lifetime_sec);
   take("liveness_interval_sec", config.liveness_interval_sec);
   take("liveness_patience_sec", config.liveness_patience_sec);
-  const std::string provision = json.value("provision", "pod");
-  if (!provision_named(provision)) refuse("provision: `" + provision + "` of `k8s` is not known");
-  config.provision = *provision_named(provision);
+  config.provision = provision_named(json.value("provision", "pod")).value();
   take("sandbox_pool", config.sandbox_pool);
   take("job_backoff_limit", config.job_backoff_limit);
   take("job_ttl_sec", config.job_ttl_sec);
@@ -157,9 +152,8 @@ std::optional<Provision> provision_named(std::string_view name) {
 }
 
 Config parse_config(std::string_view text) {
-  if (text.empty()) return {};
   Config config = config_from("k8s", text, taken_from);
-  check_limits(config);
+  check_settings(config);
   check_pool(config);
   check_secrets(config);
   check_template(config.pod_template, config.allow_weaker_template);

@@ -90,7 +90,7 @@ struct Config {
   bool allow_weaker_template = false;
 };
 
-// The same rules as the schema (config_schema.h) and the rest that it cannot express. Throws sdk::Error.
+// Of a document that fits the schema (config_schema.h); checks what that cannot express. Throws sdk::Error.
 // Empty text is an empty object.
 Config parse_config(std::string_view json);
 

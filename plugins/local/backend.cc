@@ -1,7 +1,6 @@
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
+#include "plugins/common/config_checks.h"
 #include "plugins/common/plugin_open.h"
 #include "plugins/local/local.h"
 #include "runner/files/workspace_resolve.h"
@@ -30,49 +29,29 @@ constexpr const char* kConfigSchema = R"({
   "type": "object",
   "additionalProperties": false,
   "properties": {
-    "cgroups": {
-      "type": "string",
-      "enum": ["auto", "never"],
-      "default": "auto",
-      "description": "auto: limits and killing by control groups where this host lets the gateway have them; never: no limits, process trees are killed by a reaper"
-    },
-    "disk_mb": {
-      "type": "integer",
-      "minimum": 0,
-      "maximum": 1073741824,
-      "default": 1024,
-      "description": "MiB of one workspace, at least 8, with a file for each 8 KiB, unless `limits.disk_mb` says otherwise; 0: no limit. Where it is written here and could only be counted, the backend is unavailable, unless limits.mode is best_effort"
-    },
-    "workspace_fs": {
-      "type": "string",
-      "enum": ["directory", "loop", "tmpfs"],
-      "default": "directory",
-      "description": "where the files of a sandbox are. directory: on the file system of the state directory, where they are counted; loop: in a sparse ext4 image of its own; tmpfs: in memory, until this host ends"
-    }
+    "cgroups": {"type": "string", "enum": ["auto", "never"], "default": "auto",
+      "description": "auto: limits and killing by control groups where this host lets the gateway have them; never: no limits, process trees are killed by a reaper"},
+    "disk_mb": {"type": "integer", "minimum": 0, "maximum": 1073741824, "default": 1024,
+      "description": "MiB of one workspace, at least 8, with a file for each 8 KiB, unless `limits.disk_mb` says otherwise; 0: no limit. Where it is written here and could only be counted, the backend is unavailable, unless limits.mode is best_effort"},
+    "workspace_fs": {"type": "string", "enum": ["directory", "loop", "tmpfs"], "default": "directory",
+      "description": "where the files of a sandbox are. directory: on the file system of the state directory, where they are counted; loop: in a sparse ext4 image of its own; tmpfs: in memory, until this host ends"}
   }
 })";
 
-// The same rules as the schema: it is strict by itself.
-Result<Config> parse_config(sdk::Host host, std::string_view json) {
-  if ((host.abi().flags & ISOGATE_HOST_ALLOW_UNISOLATED) == 0)
-    return denied(
-        "backend `local` runs commands on this host without any isolation: write allow_unisolated: true to "
-        "accept that for development, or configure another backend");
+Config taken_from(const nlohmann::json& json) {
   Config config;
-  if (json.empty()) return config;
-  const auto document = nlohmann::json::parse(json, nullptr, false);
-  if (!document.is_object()) return invalid("the configuration of `local` is not a JSON object");
-  for (const auto& [key, value] : document.items()) {
-    if (key == "disk_mb" || key == "workspace_fs") {
-      if (auto taken = take_disk("local", key, value, config.disk); !taken) return taken.error();
-      continue;
-    }
-    if (key != "cgroups") return invalid("the configuration of `local` has no setting `" + key + "`");
-    if (value != "auto" && value != "never")
-      return invalid("`cgroups` of `local` must be \"auto\" or \"never\"");
-    config.runner.use_cgroups = value == "auto";
-  }
-  if (const std::string why = why_no_disk("`local`", config.disk); !why.empty()) return invalid(why);
+  config.runner.use_cgroups = json.value("cgroups", "auto") == "auto";
+  take_disk(json, config.disk);
+  return config;
+}
+
+Config parse_config(sdk::Host host, std::string_view json) {
+  if ((host.abi().flags & ISOGATE_HOST_ALLOW_UNISOLATED) == 0)
+    fail_with(denied(
+        "backend `local` runs commands on this host without any isolation: write allow_unisolated: true to "
+        "accept that for development, or configure another backend"));
+  Config config = config_from("local", json, taken_from);
+  check_disk("`local`", config.disk);
   return config;
 }
 
@@ -96,7 +75,7 @@ std::string limits_of(uint64_t capabilities) {
 }  // namespace
 
 Backend::Backend(sdk::Host host, std::string_view config_json)
-    : Backend(host, or_throw(parse_config(host, config_json))) {}
+    : Backend(host, parse_config(host, config_json)) {}
 
 Backend::Backend(sdk::Host host, Config config) : HostBackend(host, std::move(config.runner), true) {
   disks_.set_policy(config.disk);

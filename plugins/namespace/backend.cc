@@ -78,8 +78,7 @@ Result<void> check_trial(const isogate_evidence& found, uint32_t uid) {
 
 }  // namespace
 
-Backend::Backend(sdk::Host host, std::string_view config_json)
-    : Backend(host, or_throw(parse_config(config_json))) {}
+Backend::Backend(sdk::Host host, std::string_view config_json) : Backend(host, parse_config(config_json)) {}
 
 Backend::Backend(sdk::Host host, const Config& config)
     : HostBackend(host, runner_options(), false), config_(config), profile_(or_throw(make_profile(config))) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "plugins/namespace/config.h"
+
 namespace isogate {
 namespace {
 
@@ -86,6 +88,18 @@ TEST(SchemaCheck, BlamesABrokenSchema) {
     EXPECT_THAT(result.error().message, HasSubstr("its JSON Schema is broken")) << schema;
   }
   EXPECT_FALSE(validate_json(R"({"properties": {"a": {"pattern": "("}}})", R"({"a": "x"})", "config"));
+}
+
+TEST(SchemaCheck, BoundsTheSettingsOfTheBackendNamespace) {
+  for (const char* bad :
+       {"[]", "x", R"({"profil": "debug"})", R"({"profile": "strict"})", R"({"max_processes": 1})",
+        R"({"max_processes": "64"})", R"({"max_processes": 64.5})", R"({"shm_mb": 0})",
+        R"({"inits_ahead": 1})", R"({"shm_mb": -1})", R"({"tmp_mb": 0})", R"({"cpus": "many"})",
+        R"({"cpus": 1001})", R"({"root": "/"})", R"({"root": "srv"})", R"({"root": "/srv/"})",
+        R"({"disk_mb": 1.5})", R"({"workspace_fs": "zfs"})"})
+    EXPECT_FALSE(validate_json(ns::kConfigSchema, bad, "config")) << bad;
+  for (const char* good : {"{}", R"({"memory_mb": 0, "cpus": 0.5, "root": "/srv/root"})"})
+    EXPECT_TRUE(validate_json(ns::kConfigSchema, good, "config")) << good;
 }
 
 }  // namespace

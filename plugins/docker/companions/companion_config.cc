@@ -12,25 +12,22 @@ namespace {
 
 using Json = nlohmann::json;
 
-template <typename Field>
-void take(const Json& json, const char* key, Field& field) {
-  if (const auto found = json.find(key); found != json.end()) found->get_to(field);
-}
-
 Healthcheck healthcheck_of(const Json& json) {
+  const Taker take{json};
   Healthcheck check;
   json.at("test").get_to(check.test);
-  take(json, "interval_sec", check.interval_sec);
-  take(json, "timeout_sec", check.timeout_sec);
-  take(json, "retries", check.retries);
-  take(json, "start_period_sec", check.start_period_sec);
+  take("interval_sec", check.interval_sec);
+  take("timeout_sec", check.timeout_sec);
+  take("retries", check.retries);
+  take("start_period_sec", check.start_period_sec);
   return check;
 }
 
 PostStart post_start_of(const Json& json) {
+  const Taker take{json};
   PostStart hook;
   json.at("command").get_to(hook.command);
-  take(json, "timeout_sec", hook.timeout_sec);
+  take("timeout_sec", hook.timeout_sec);
   return hook;
 }
 
@@ -75,18 +72,19 @@ void check_companion(const Companion& companion) {
 }  // namespace
 
 Companion companion_of(const Json& json) {
+  const Taker take{json};
   Companion companion;
   json.at("name").get_to(companion.name);
   json.at("image").get_to(companion.image);
-  take(json, "command", companion.command);
+  take("command", companion.command);
   const Json env = json.value("env", Json::object());
   for (const auto& [key, value] : env.items()) companion.env.emplace_back(key, value.get<std::string>());
-  take(json, "user", companion.user);
-  take(json, "memory_mb", companion.memory_mb);
-  take(json, "cpus", companion.cpus);
-  take(json, "pids", companion.pids);
-  take(json, "read_only", companion.read_only);
-  take(json, "tmpfs", companion.tmpfs);
+  take("user", companion.user);
+  take("memory_mb", companion.memory_mb);
+  take("cpus", companion.cpus);
+  take("pids", companion.pids);
+  take("read_only", companion.read_only);
+  take("tmpfs", companion.tmpfs);
   if (json.contains("healthcheck")) companion.healthcheck = healthcheck_of(json.at("healthcheck"));
   if (json.contains("post_start")) companion.post_start = post_start_of(json.at("post_start"));
   return companion;
@@ -104,10 +102,6 @@ void check_companions(const Config& config) {
     if (!names.insert(each.name).second)
       refuse("the name `" + each.name + "` of a companion is taken: give each one of its own");
   }
-}
-
-void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids) {
-  if (const std::string why = why_no_limits(whose, memory_mb, cpus, pids); !why.empty()) refuse(why);
 }
 
 void add_relaxations(std::vector<std::string>& found, const Companion& companion) {

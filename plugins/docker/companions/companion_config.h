@@ -1,4 +1,4 @@
-// The part of the configuration for companions, and the limits, which they share with the rest of it.
+// The part of the configuration for companions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,9 +15,8 @@ inline constexpr const char* kEngineMachine = "the Engine's machine";
 // Throws nlohmann::json::exception for what does not fit the schema.
 Companion companion_of(const nlohmann::json& json);
 
-// Throw sdk::Error with the remedy. `whose`: "`docker`", for messages.
+// Throws sdk::Error with the remedy.
 void check_companions(const Config& config);
-void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids);
 
 // How it is weaker than the defaults, in words.
 void add_relaxations(std::vector<std::string>& found, const Companion& companion);
