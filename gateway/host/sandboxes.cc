@@ -18,6 +18,7 @@
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
 #include "lib/log.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -231,9 +232,8 @@ std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
 }
 
 void log_left(const std::vector<std::string>& ids, const std::string& reason) {
-  std::string names;
-  for (const std::string& id : ids) names += (names.empty() ? "" : " ") + id;
-  log::error("sandboxes_left_open", {{"count", ids.size()}, {"sandboxes", names}, {"reason", reason}});
+  log::error("sandboxes_left_open",
+             {{"count", ids.size()}, {"sandboxes", join(ids, " ")}, {"reason", reason}});
 }
 
 }  // namespace isogate

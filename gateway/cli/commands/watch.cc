@@ -57,8 +57,7 @@ class WatchPrinter {
   Result<void> take(std::string_view block) try {
     std::string event, data;
     while (!block.empty()) {
-      const std::string_view line = block.substr(0, block.find('\n'));
-      block.remove_prefix(std::min(line.size() + 1, block.size()));
+      const std::string_view line = next_part(block, '\n');
       if (line.starts_with("event: ")) event = line.substr(7);
       if (line.starts_with("data: ")) data = line.substr(6);
     }

@@ -583,8 +583,7 @@ class ArchiveUpload {
     if (name.front() == '/') refuse(name, "its name is absolute");
     std::string path = target_.path;
     for (std::string_view rest = name; !rest.empty();) {
-      const std::string_view part = rest.substr(0, rest.find('/'));
-      rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+      const std::string_view part = next_part(rest, '/');
       if (part == "..") refuse(name, "its name has a `..`");
       if (!part.empty() && part != ".") path = joined(path, part);
     }

@@ -4,6 +4,7 @@
 #include "gateway/ipc/codec.h"
 #include "lib/clock.h"
 #include "lib/log.h"
+#include "lib/text.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -279,8 +280,7 @@ void SandboxChanges::add_listener(const std::string& address, uint32_t port) {
   } else {
     gateway_listeners_ += ' ';
   }
-  const bool v6 = address.find(':') != std::string::npos;
-  gateway_listeners_ += (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+  gateway_listeners_ += join_address(address, std::to_string(port));
 }
 
 asio::awaitable<void> SandboxChanges::open(Sandbox& sandbox, Backend& backend, const Wanted& wanted,
