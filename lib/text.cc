@@ -184,13 +184,10 @@ int hex_value(char digit) {
 }
 
 std::optional<std::string_view> line_field(std::string_view text, std::string_view name) {
-  constexpr std::string_view kBlank = " \t";
   while (!text.empty()) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const std::string_view line = next_part(text, '\n');
     if (!line.starts_with(name) || line.substr(name.size(), 1) != ":") continue;
-    line.remove_prefix(std::min(line.find_first_not_of(kBlank, name.size() + 1), line.size()));
-    return line.substr(0, line.find_last_not_of(kBlank) + 1);
+    return trimmed(line.substr(name.size() + 1));
   }
   return std::nullopt;
 }
@@ -200,6 +197,29 @@ std::pair<std::string_view, std::string_view> split_address(std::string_view tex
   std::string_view host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   return {host, colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1)};
+}
+
+std::string join_address(std::string_view host, std::string_view port) {
+  const bool v6 = host.find(':') != std::string_view::npos;
+  return std::string(v6 ? "[" : "").append(host).append(v6 ? "]:" : ":").append(port);
+}
+
+std::string_view next_part(std::string_view& rest, char separator) {
+  const std::string_view part = rest.substr(0, rest.find(separator));
+  rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+  return part;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t at = 0; at <= text.size(); at += parts.back().size() + 1)
+    parts.push_back(text.substr(at, text.find(separator, at) - at));
+  return parts;
+}
+
+std::string_view trimmed(std::string_view text, std::string_view blanks) {
+  text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
+  return text.substr(0, text.find_last_not_of(blanks) + 1);
 }
 
 CodePoint first_code_point(std::string_view text) {

@@ -5,11 +5,13 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace isogate {
 
@@ -61,6 +63,22 @@ std::optional<std::string_view> line_field(std::string_view text, std::string_vi
 
 // Host and port of "HOST:PORT" or "[HOST]:PORT", cut at the last colon; without one the port is empty.
 std::pair<std::string_view, std::string_view> split_address(std::string_view text);
+std::string join_address(std::string_view host, std::string_view port);  // brackets around what has a colon
+
+// Cuts off what `rest` has before the separator, or all of it, and the separator. Empty parts are parts.
+std::string_view next_part(std::string_view& rest, char separator);
+// The parts between the separators; of an empty text one empty part.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+// The text of each element, with `between` between them; an empty one at the beginning has none behind it.
+template <typename Range, typename TextOf = std::identity>
+std::string join(const Range& range, std::string_view between, TextOf text_of = {}) {
+  std::string all;
+  for (const auto& each : range) all.append(all.empty() ? "" : between).append(std::invoke(text_of, each));
+  return all;
+}
+
+std::string_view trimmed(std::string_view text, std::string_view blanks = " \t");
 
 // RFC 4648, section 4, with padding.
 std::string base64_encode(std::string_view bytes);

@@ -4,10 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <deque>
 #include <filesystem>
+
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -51,11 +52,8 @@ Result<void> check_writers(const struct stat& info, const std::string& path) {
 
 std::deque<std::string> components(const std::string& path) {
   std::deque<std::string> parts;
-  for (size_t from = 0; from < path.size();) {
-    size_t end = std::min(path.find('/', from), path.size());
-    if (end > from) parts.push_back(path.substr(from, end - from));
-    from = end + 1;
-  }
+  for (const std::string_view part : split(path, '/'))
+    if (!part.empty()) parts.emplace_back(part);
   return parts;
 }
 

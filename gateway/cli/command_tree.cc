@@ -1,6 +1,6 @@
 #include "gateway/cli/command_tree.h"
 
-#include "gateway/config/grammar.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 std::vector<std::string> OptionInfo::choices() const {

@@ -126,8 +126,7 @@ Result<std::vector<std::string>> parts_of(const std::string& name) {
   if (name.empty() || name.front() == '/') return hostile(name, "is no relative name");
   std::vector<std::string> parts;
   for (std::string_view rest = name; !rest.empty();) {
-    const std::string_view part = rest.substr(0, rest.find('/'));
-    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    const std::string_view part = next_part(rest, '/');
     if (part == "..") return hostile(name, "has a `..`");
     if (!part.empty() && part != ".") parts.emplace_back(part);
   }

@@ -109,13 +109,10 @@ CLI::Option* setting_option(CLI::App* command, const SettingInfo& setting, TextP
     return command->add_option_function<std::string>(
         setting.flag, [&flags, path](const std::string& text) { flags.emplace_back(path, text); },
         setting.brief);
-  auto join = [&flags, path](const std::vector<std::string>& texts) {
-    std::string all;
-    for (const std::string& text : texts) all += (all.empty() ? "" : ",") + text;
-    flags.emplace_back(path, all);
+  auto add = [&flags, path](const std::vector<std::string>& texts) {
+    flags.emplace_back(path, join(texts, ","));
   };
-  return repeatable(
-      command->add_option_function<std::vector<std::string>>(setting.flag, join, setting.brief));
+  return repeatable(command->add_option_function<std::vector<std::string>>(setting.flag, add, setting.brief));
 }
 
 void add_setting(CLI::App* command, const SettingInfo& setting, ConfigOptions& options) {

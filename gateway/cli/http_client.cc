@@ -212,8 +212,7 @@ std::string Endpoint::text() const {
 
 std::string Endpoint::host_field() const {
   if (!unix_path.empty()) return "localhost";
-  bool v6 = host.find(':') != std::string::npos;
-  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return join_address(host, std::to_string(port));
 }
 
 std::string Endpoint::tls_hint(std::string why) const {

@@ -82,8 +82,7 @@ std::string for_terminal(std::string_view text) {
 std::string date_text(int64_t ms) { return utc_text(ms / 1000) + "Z"; }
 
 std::string listed(const nlohmann::ordered_json& texts) {
-  std::string list;
-  for (const auto& text : texts) list += (list.empty() ? "" : ", ") + text.get<std::string>();
+  const auto list = join(texts, ", ", [](const auto& text) { return text.template get<std::string>(); });
   return list.empty() ? "none" : list;
 }
 

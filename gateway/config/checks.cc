@@ -7,6 +7,7 @@
 #include "gateway/config/grammar.h"
 #include "gateway/config/images.h"
 #include "gateway/config/load.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {

@@ -125,16 +125,6 @@ bool loopback_v6(const in6_addr& address) {
 
 }  // namespace
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(separator, at), text.size());
-    parts.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
-}
-
 bool is_absolute_path(std::string_view text) {
   if (text.empty() || text[0] != '/' || text.size() >= 4096 || !any_text(text)) return false;
   const auto parts = split(text, '/');

@@ -30,7 +30,4 @@ bool parse_listen_address(std::string_view text, ListenAddress& out);
 
 bool is_absolute_path(std::string_view text);  // no `..`, no control characters
 
-// The parts between the separators; of an empty text one empty part.
-std::vector<std::string_view> split(std::string_view text, char separator);
-
 }  // namespace isogate

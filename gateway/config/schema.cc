@@ -120,11 +120,9 @@ std::string unknown_key(const std::string& name, const Plain* rule) {
 }
 
 std::string listed(const Plain& values) {
-  std::string text;
   if (!values.is_array()) return values.is_string() ? values.get<std::string>() : values.dump();
-  for (const Plain& value : values)
-    text += (text.empty() ? "" : ", ") + (value.is_string() ? value.get<std::string>() : value.dump());
-  return text;
+  return join(values, ", ",
+              [](const Plain& value) { return value.is_string() ? value.get<std::string>() : value.dump(); });
 }
 
 // "best_effort or object" for the alternatives of a rule; nothing where it has none.

@@ -7,20 +7,17 @@
 namespace isogate {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
-  return begin == std::string_view::npos ? std::string_view() : text.substr(begin, end - begin + 1);
-}
+constexpr std::string_view kBlanks = " \t\r\n";
 
 std::vector<std::string> parts(std::string_view text) {
   std::vector<std::string> list;
-  if (trimmed(text).empty()) return list;
-  for (const std::string_view part : split(text, ',')) list.emplace_back(trimmed(part));
+  if (trimmed(text, kBlanks).empty()) return list;
+  for (const std::string_view part : split(text, ',')) list.emplace_back(trimmed(part, kBlanks));
   return list;
 }
 
 Json boolean(std::string_view text) {
-  std::string word(trimmed(text));
+  std::string word(trimmed(text, kBlanks));
   std::transform(word.begin(), word.end(), word.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
   if (word == "true" || word == "1" || word == "yes" || word == "on") return true;
@@ -29,7 +26,7 @@ Json boolean(std::string_view text) {
 }
 
 Json number(std::string_view text) {
-  text = trimmed(text);
+  text = trimmed(text, kBlanks);
   if (const auto whole = number_in<uint64_t>(text)) return *whole;
   if (const auto real = number_in<double>(text)) return *real;
   return std::string(text);
@@ -62,7 +59,7 @@ Json names(std::string_view text) {
 }
 
 bool looks_like_json(const std::string& text) {
-  std::string_view body = trimmed(text);
+  std::string_view body = trimmed(text, kBlanks);
   return !body.empty() && (body[0] == '[' || body[0] == '{');
 }
 

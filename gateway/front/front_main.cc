@@ -20,6 +20,7 @@
 #include "gateway/front/api/port_proxy.h"
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/control.h"
 #include "gateway/front/e2b/listener.h"
 #include "gateway/front/exec/long_execs.h"
@@ -345,11 +346,6 @@ class Front {
          .exec_queue_per_tenant = static_cast<uint32_t>(limits.tenant_share(limits.exec_queue))});
   }
 
-  asio::awaitable<void> sleep_for(std::chrono::nanoseconds time) {
-    asio::steady_timer timer(io_, time);
-    co_await timer.async_wait(asio::use_awaitable);
-  }
-
   // Lets what runs end until the deadline, then kills it; answers are still sent.
   asio::awaitable<void> drain(std::chrono::seconds deadline) {
     if (app_.draining) co_return;
@@ -366,12 +362,14 @@ class Front {
     const SandboxUpkeep& upkeep = app_.sandboxes.upkeep;
     const bool keep = app_.config.keep_on_shutdown;
     const auto waited_for = [&] { return busy() || (!keep && upkeep.reattaching()); };
-    while (waited_for() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
+    while (waited_for() && std::chrono::steady_clock::now() < until)
+      co_await sleep_for(io_.get_executor(), kDrainPoll);
     app_.sandboxes.upkeep.begin_no_more();
     if (busy())
       for (const auto& [id, sandbox] : app_.sandboxes.records.all()) sandbox->end_calls(kShuttingDown);
     until = std::chrono::steady_clock::now() + budget::kAnswersEnd;
-    while (waited_for() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
+    while (waited_for() && std::chrono::steady_clock::now() < until)
+      co_await sleep_for(io_.get_executor(), kDrainPoll);
     if (const auto flushed = app_.state->flush(); !flushed)
       log::error("state_flush_failed", {{"reason", flushed.error().message}});
     // Its end is the supervisor's: hosts that see it go first do not know that it was no crash.

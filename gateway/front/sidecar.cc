@@ -68,8 +68,7 @@ asio::awaitable<Result<void>> wait_for_sidecar(asio::any_io_executor executor, s
                       "the sidecar at " + address + " was not healthy within " +
                           std::to_string(limit.count()) + " s (wait_for_sidecar): " + problem};
     }
-    asio::steady_timer pause(executor, kBetween);
-    co_await pause.async_wait(asio::use_awaitable);
+    co_await sleep_for(executor, kBetween);
   }
 }
 

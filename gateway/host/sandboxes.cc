@@ -19,6 +19,7 @@
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
 #include "lib/log.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "gateway/config/grammar.h"
+#include "lib/text.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -72,9 +73,8 @@ Result<void> describe(Listener* listener) {
   if (::getnameinfo(address, size, host.data(), host.size(), port.data(), port.size(),
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
     return bad_address(listener->address, "the kernel bound it to something unreadable");
-  const std::string name = host.data();
   listener->loopback = is_loopback(bound);
-  listener->address = (bound.ss_family == AF_INET6 ? "[" + name + "]" : name) + ":" + port.data();
+  listener->address = join_address(host.data(), port.data());
   return {};
 }
 

@@ -27,6 +27,7 @@
 #include "gateway/supervisor/process_setup.h"
 #include "gateway/supervisor/tls_files.h"
 #include "lib/log.h"
+#include "lib/text.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -435,11 +436,7 @@ void Supervisor::apply(const Config& config) {
   log::info("reloaded", {{"backends", context_.config.backends.size()}});
 }
 
-std::string Supervisor::addresses() const {
-  std::string text;
-  for (const Listener& listener : listeners_) text += (text.empty() ? "" : " ") + listener.address;
-  return text;
-}
+std::string Supervisor::addresses() const { return join(listeners_, " ", &Listener::address); }
 
 }  // namespace
 }  // namespace isogate::supervisor

@@ -14,6 +14,7 @@
 
 #include "lib/net/name_lookup.h"
 #include "lib/net/tls.h"
+#include "lib/text.h"
 
 namespace isogate::net {
 namespace {
@@ -153,14 +154,9 @@ std::string receive_head(int socket, const std::string& attempt, const Budget& b
   return head;
 }
 
-std::string host_and_port(const std::string& host, uint16_t port) {
-  const bool v6 = host.find(':') != std::string::npos;
-  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
-
 void connect_through(int socket, const Target& target, const std::string& attempt, const Budget& budget) {
   constexpr size_t kStatusAt = 9, kStatusSize = 3;  // "HTTP/1.1 200"
-  const std::string to = host_and_port(target.host, target.port);
+  const std::string to = join_address(target.host, std::to_string(target.port));
   std::string request = "CONNECT " + to + " HTTP/1.1\r\nHost: " + to + "\r\n";
   if (!target.proxy->authorization.empty())
     request += "Proxy-Authorization: " + target.proxy->authorization + "\r\n";
@@ -180,7 +176,7 @@ std::unique_ptr<Transport> Transport::connect(const Target& target, const Budget
   if (!target.unix_path.empty()) return adopt(connect_unix(target.unix_path, attempt, budget));
   Fd socket;
   if (target.proxy) {
-    attempt += " through proxy " + host_and_port(target.proxy->host, target.proxy->port);
+    attempt += " through proxy " + join_address(target.proxy->host, std::to_string(target.proxy->port));
     socket = connect_tcp(target.proxy->host, target.proxy->port, attempt, budget);
     connect_through(socket.get(), target, attempt, budget);
   } else {

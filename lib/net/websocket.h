@@ -33,7 +33,6 @@ class FrameReader {
   void took(size_t size) { left_ -= size; }
   [[nodiscard]] const char* why() const { return why_; }  // kBroken
   [[nodiscard]] bool too_big() const { return too_big_; }
-  [[nodiscard]] bool between_frames() const { return !in_frame_ && head_size_ == 0; }
 
  private:
   [[nodiscard]] size_t head_needed() const;

@@ -262,22 +262,17 @@ std::string SandboxDisks::warning(const std::string& records) const {
 void SandboxDisks::sweep(std::string_view backend, const Notice& notice) const {
   const auto sandboxes = open_state_directory(sandboxes_dir_);
   if (!sandboxes || !as_root_) return;
-  DirReader reader;
-  while (!reader.end()) {
-    std::vector<DirReader::Name> names;
-    if (reader.next(sandboxes->get(), names) < 0) return;
-    for (const auto& each : names) {
-      if (!is_sandbox_id(each.text)) continue;
-      const auto sandbox = open_sandbox_directory(sandboxes->get(), each.text);
-      if (!sandbox || !is_mount_point(sandbox->get(), kMountPoint)) continue;
-      const auto whose = read_state_file(sandbox->get(), kBackendFile);
-      if (!whose || *whose != backend) continue;  // what another one left may be in use
-      if (::faccessat(sandbox->get(), kImage, F_OK, AT_SYMLINK_NOFOLLOW) != 0) continue;  // a tmpfs: it stays
-      if (::flock(sandbox->get(), LOCK_EX | LOCK_NB) != 0) continue;                      // open elsewhere
-      if (auto done = unmount(sandboxes_dir_ + "/" + each.text + "/" + kMountPoint); !done)
-        notice(done.error().message);
-    }
-  }
+  each_name(sandboxes->get(), [&](const DirReader::Name& each) {
+    if (!is_sandbox_id(each.text)) return;
+    const auto sandbox = open_sandbox_directory(sandboxes->get(), each.text);
+    if (!sandbox || !is_mount_point(sandbox->get(), kMountPoint)) return;
+    const auto whose = read_state_file(sandbox->get(), kBackendFile);
+    if (!whose || *whose != backend) return;  // what another one left may be in use
+    if (::faccessat(sandbox->get(), kImage, F_OK, AT_SYMLINK_NOFOLLOW) != 0) return;  // a tmpfs: it stays
+    if (::flock(sandbox->get(), LOCK_EX | LOCK_NB) != 0) return;                      // open elsewhere
+    if (auto done = unmount(sandboxes_dir_ + "/" + each.text + "/" + kMountPoint); !done)
+      notice(done.error().message);
+  });
 }
 
 Result<void> SandboxDisks::unmount_left(const std::string& id, int sandbox) const {

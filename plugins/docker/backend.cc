@@ -12,6 +12,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "lib/text.h"
 #include "plugins/common/bounded_call.h"
 #include "plugins/common/or_throw.h"
 #include "plugins/docker/companions/companion_config.h"
@@ -414,12 +415,6 @@ namespace {
 constexpr std::chrono::milliseconds kProbe{5'000}, kPing{3'000};
 constexpr std::chrono::minutes kStands{10};
 
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
-  return text;
-}
-
 // ISOGATE_CAP_SANDBOX_LIMIT_*; `no_swap`: on the Engine's machine.
 uint64_t limits_of(const EngineInfo& info, bool no_swap) {
   // podman claims that it can there, and silently ignores them.
@@ -471,7 +466,7 @@ std::string Backend::detail_of(const EngineInfo& info, Services& services) const
   if (pool_) detail += "; " + pool_->text();
   auto relaxed = relaxations_of(config_);
   if (!as_root_) relaxed.push_back("all sandboxes share uid " + std::to_string(::geteuid()));
-  if (!relaxed.empty()) detail += "; relaxed: " + joined(relaxed);
+  if (!relaxed.empty()) detail += "; relaxed: " + join(relaxed, "; ");
   return detail;
 }
 

@@ -25,13 +25,8 @@ constexpr std::array kKindNames = {"container ", "network ", "volume "};
 std::vector<std::string> names_in(int directory) {
   if (::lseek(directory, 0, SEEK_SET) != 0) sdk::fail_with_errno("cannot list the sandboxes", errno);
   std::vector<std::string> all;
-  DirReader reader;
-  while (!reader.end()) {
-    std::vector<DirReader::Name> names;
-    if (const int code = reader.next(directory, names); code < 0)
-      sdk::fail_with_errno("cannot list the sandboxes", -code);
-    for (auto& name : names) all.push_back(std::move(name.text));
-  }
+  const int code = each_name(directory, [&](auto& name) { all.push_back(std::move(name.text)); });
+  if (code < 0) sdk::fail_with_errno("cannot list the sandboxes", -code);
   return all;
 }
 

@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cmath>
-#include <ctime>
 #include <utility>
 
 #include "plugins/common/or_throw.h"
@@ -40,7 +38,7 @@ void make_directory(const std::string& sandboxes_dir, const std::string& name) {
 bool is_begun(int directory) {
   if (or_throw(read_state_file(directory, kMadeAsFile))) return false;
   struct stat info {};
-  return ::fstat(directory, &info) == 0 && std::abs(std::difftime(std::time(nullptr), info.st_mtime)) < 30;
+  return ::fstat(directory, &info) == 0 && is_young(info);
 }
 
 }  // namespace

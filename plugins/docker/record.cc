@@ -64,12 +64,15 @@ void write_record(int directory, const Record& record) {
   or_throw(replace_state_file(directory, kFile, json.dump()));
 }
 
+bool is_young(const struct stat& info) {
+  return std::abs(std::difftime(std::time(nullptr), info.st_mtime)) < 30;  // the clock may have been set back
+}
+
 bool may_still_be_made(int directory) {
   const auto record = read_record(directory);
   struct stat info {};
-  if (!record || !record->id.empty() || ::fstatat(directory, kFile, &info, AT_SYMLINK_NOFOLLOW) != 0)
-    return false;
-  return std::abs(std::difftime(std::time(nullptr), info.st_mtime)) < 30;  // the clock may have been set back
+  return record && record->id.empty() && ::fstatat(directory, kFile, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+         is_young(info);
 }
 
 void remove_record(int directory) {

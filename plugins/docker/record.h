@@ -4,6 +4,8 @@
 // also write.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -32,7 +34,9 @@ std::optional<nlohmann::json> read_json_file(int directory, const char* name, co
 std::optional<Record> read_record(int directory);
 void write_record(int directory, const Record& record);
 void remove_record(int directory);
-// Whether the record is less than half a minute old, so that an Engine may still create its
+// A file that was written in the last half minute.
+bool is_young(const struct stat& info);
+// Whether the record is young, so that an Engine may still create its
 // container.
 bool may_still_be_made(int directory);
 

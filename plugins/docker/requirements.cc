@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lib/text.h"
 #include "plugins/docker/files/copies.h"
 #include "plugins/docker/files/host_paths.h"
 #include "plugins/docker/network.h"
@@ -52,8 +53,7 @@ std::string why_no_runtime(const Config& config, const EngineInfo& info) {
   const auto& known = info.runtimes;
   if (wish.empty() || known.empty() || wish.find('.') != std::string::npos) return "";
   if (std::find(known.begin(), known.end(), wish) != known.end()) return "";
-  std::string all;
-  for (const std::string& each : known) all += (all.empty() ? "" : ", ") + printable(each, 80);
+  const auto all = join(known, ", ", [](const std::string& each) { return printable(each, 80); });
   return "this Engine knows no runtime `" + wish + "`, but " + all +
          ": add it to the Engine's `runtimes`, or name another one as `runtime`, or leave it out";
 }

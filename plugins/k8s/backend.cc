@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lib/text.h"
 #include "plugins/common/or_throw.h"
 #include "plugins/common/plugin_open.h"
 #include "plugins/k8s/client/object.h"
@@ -74,8 +75,7 @@ Services& Backend::services() {
 std::string Backend::detail_of(Services& services) const {
   std::string detail = requirements_.text() + " at " + services.api.access().text() + ", namespace `" +
                        services.name_space + "`; a " + name_of(config_.provision) + " for each sandbox";
-  std::string relaxed;
-  for (const std::string& each : relaxations_of(config_)) relaxed += (relaxed.empty() ? "" : "; ") + each;
+  const std::string relaxed = join(relaxations_of(config_), "; ");
   if (!relaxed.empty()) detail += "; relaxed: " + relaxed;
   if (pool_ && config_.warm_pool != 0) detail += "; " + pool_->text();
   return detail;

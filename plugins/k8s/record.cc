@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
+#include "lib/clock.h"
 #include "lib/json_depth.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod/profile.h"
@@ -27,14 +28,6 @@ Provision kind_of(const Json& json) {
   const std::string name = json.value("kind", name_of(Provision::kPod));
   if (const auto kind = provision_named(name)) return *kind;
   damaged();
-}
-
-std::string micro_time(std::time_t now) {
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[40];
-  if (std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S.000000Z", &parts) == 0) return "";
-  return text;
 }
 
 }  // namespace
@@ -72,7 +65,7 @@ void write_record(Json& lease, const Record& record, const std::string& holder,
 }
 
 void write_holder(Json& lease, const std::string& holder, std::chrono::seconds duration) {
-  const std::string now = micro_time(std::time(nullptr));
+  const std::string now = utc_text(std::time(nullptr)) + ".000000Z";
   lease["spec"] = {
       {"holderIdentity", holder}, {"leaseDurationSeconds", duration.count()}, {"renewTime", now}};
 }

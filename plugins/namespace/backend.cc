@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "plugins/common/plugin_open.h"
 #include "plugins/namespace/landlock.h"
 #include "plugins/namespace/namespace.h"
@@ -28,12 +29,6 @@ RunnerOptions runner_options() {
 
 constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS, ISOGATE_LIMIT_PIDS,
                                  ISOGATE_LIMIT_DISK_BYTES};
-
-std::string joined(const std::vector<std::string>& texts) {
-  std::string all;
-  for (const std::string& each : texts) all += (all.empty() ? "" : "; ") + each;
-  return all;
-}
 
 Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
   if (spec.egress == ISOGATE_EGRESS_ALLOW || spec.egress == ISOGATE_EGRESS_PROXY)
@@ -155,10 +150,8 @@ Result<void> Backend::check_shared_dirs() const {
 }
 
 Result<void> Backend::take_toolchain() {
-  for (size_t at = 0; at < toolchain_.size();) {
-    const size_t end = std::min(toolchain_.find(':', at), toolchain_.size());
-    const std::string path = toolchain_.substr(at, end - at);
-    at = end + 1;
+  for (std::string_view rest = toolchain_; !rest.empty();) {
+    const std::string path(next_part(rest, ':'));
     if (path.empty()) continue;
     if (auto checked = check_in_place(path, own_places(), "`" + path + "` of toolchain_path"); !checked)
       return checked;
@@ -299,7 +292,7 @@ void Backend::probe(const sdk::Call&, isogate_probe& result) {
   const SandboxDisks::Means disk = disks_.look(limits_best_effort());
   detail += "; " + disk.words;
   result.capabilities |= disk.capabilities();
-  if (const std::string relaxed = joined(relaxations_of(config_)); !relaxed.empty())
+  if (const std::string relaxed = join(relaxations_of(config_), "; "); !relaxed.empty())
     detail += "; relaxed: " + relaxed;
   const auto lack = [&](const std::string& why) {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;

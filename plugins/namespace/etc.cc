@@ -1,6 +1,5 @@
 #include "plugins/namespace/etc.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -8,10 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "runner/files/workspace_tree.h"
 
 namespace isogate::ns {
 namespace {
@@ -20,22 +20,14 @@ constexpr int kDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
 constexpr uint64_t kMostBytes = 12u << 20;
 constexpr int kDeepest = 16;
 
-struct DirCloser {
-  void operator()(DIR* dir) const { ::closedir(dir); }
-};
-
 struct Copy {
   uint64_t bytes = 0;
 };
 
 std::vector<std::string> names_in(int directory) {
   std::vector<std::string> names;
-  const int own = ::openat(directory, ".", kDirectory);
-  const std::unique_ptr<DIR, DirCloser> listing(own < 0 ? nullptr : ::fdopendir(own));
-  while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
-    const std::string_view name(entry->d_name);
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
+  const Fd listing(::openat(directory, ".", kDirectory));
+  each_name(listing.get(), [&](auto& name) { names.push_back(std::move(name.text)); });
   return names;
 }
 

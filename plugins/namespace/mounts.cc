@@ -6,9 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
+
+#include "lib/text.h"
 
 namespace isogate::ns {
 namespace {
@@ -16,10 +17,8 @@ namespace {
 int call(long result) { return static_cast<int>(result); }
 
 Result<void> configure(int context, const std::string& options) {
-  for (size_t at = 0; at < options.size();) {
-    const size_t end = std::min(options.find(',', at), options.size());
-    const std::string each = options.substr(at, end - at);
-    at = end + 1;
+  for (std::string_view rest = options; !rest.empty();) {
+    const std::string each(next_part(rest, ','));
     const size_t equals = each.find('=');
     const std::string name = each.substr(0, equals);
     const bool flag = equals == std::string::npos;

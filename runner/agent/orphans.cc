@@ -1,6 +1,5 @@
 #include "runner/agent/orphans.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -19,6 +18,7 @@
 #include "lib/fd.h"
 #include "runner/cgroup/cgroup_detect.h"
 #include "runner/exec/tree.h"
+#include "runner/files/workspace_tree.h"
 
 namespace isogate::agent {
 namespace {
@@ -30,14 +30,10 @@ constexpr int kMostUnseen = 10;  // failed looks at /proc, before another measur
 // False: it cannot be read.
 bool for_each_number(const char* directory, const std::function<void(int, const char*)>& visit) {
   const Fd own(::openat(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const int copy = own ? ::fcntl(own.get(), F_DUPFD_CLOEXEC, 3) : -1;
-  DIR* const stream = copy < 0 ? nullptr : ::fdopendir(copy);
-  if (stream == nullptr && copy >= 0) ::close(copy);
-  if (stream == nullptr) return false;
-  while (const dirent* entry = ::readdir(stream)) {
-    if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') visit(own.get(), entry->d_name);
-  }
-  ::closedir(stream);
+  if (!own) return false;
+  each_name(own.get(), [&](const auto& name) {
+    if (name.text[0] >= '1' && name.text[0] <= '9') visit(own.get(), name.text.c_str());
+  });
   return true;
 }
 

@@ -1,6 +1,5 @@
 #include "runner/cgroup/cgroup_base.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -14,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "runner/files/workspace_tree.h"
+
 namespace isogate {
 namespace {
 
@@ -21,13 +22,10 @@ constexpr int kDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
 
 std::vector<std::string> subdirectories(int directory_fd) {
   std::vector<std::string> names;
-  const int copy = ::openat(directory_fd, ".", kDirectory);
-  DIR* const listing = copy < 0 ? nullptr : ::fdopendir(copy);
-  if (listing == nullptr) return names;
-  while (const dirent* entry = ::readdir(listing)) {
-    if (entry->d_type == DT_DIR && entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  }
-  ::closedir(listing);
+  const Fd listing(::openat(directory_fd, ".", kDirectory));
+  each_name(listing.get(), [&](auto& name) {
+    if (name.type == DT_DIR && name.text[0] != '.') names.push_back(std::move(name.text));
+  });
   return names;
 }
 

@@ -7,17 +7,14 @@
 #include <optional>
 
 #include "lib/fd.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(separator), text.size());
-    if (end > 0) parts.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+std::vector<std::string_view> words(std::string_view text, char separator) {
+  auto parts = split(text, separator);
+  std::erase(parts, "");
   return parts;
 }
 
@@ -42,12 +39,12 @@ struct Mount {
 };
 
 std::optional<Mount> parse_mount(std::string_view line) {
-  const auto fields = split(line, ' ');
+  const auto fields = words(line, ' ');
   const auto dash = std::find(fields.begin(), fields.end(), "-");
   if (fields.size() < 5 || fields.end() - dash < 4) return std::nullopt;
   const std::string_view type = dash[1];
   if (type != "cgroup" && type != "cgroup2") return std::nullopt;
-  return Mount{unescape(fields[3]), unescape(fields[4]), type == "cgroup2", split(dash[3], ',')};
+  return Mount{unescape(fields[3]), unescape(fields[4]), type == "cgroup2", words(dash[3], ',')};
 }
 
 // Our path in a mount whose root may itself be below the hierarchy's.
@@ -70,7 +67,7 @@ std::optional<CgroupHierarchy> locate(const std::vector<Mount>& mounts, std::str
   const size_t first = line.find(':');
   const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
   if (second == std::string_view::npos) return std::nullopt;
-  const auto controllers = split(line.substr(first + 1, second - first - 1), ',');
+  const auto controllers = words(line.substr(first + 1, second - first - 1), ',');
   const std::string path(line.substr(second + 1));
   for (const auto& mount : mounts) {
     if (!same_hierarchy(mount, controllers)) continue;
@@ -87,11 +84,11 @@ std::optional<CgroupHierarchy> locate(const std::vector<Mount>& mounts, std::str
 
 std::vector<CgroupHierarchy> parse_cgroups(std::string_view mountinfo, std::string_view self) {
   std::vector<Mount> mounts;
-  for (const auto line : split(mountinfo, '\n')) {
+  for (const auto line : words(mountinfo, '\n')) {
     if (auto mount = parse_mount(line)) mounts.push_back(std::move(*mount));
   }
   std::vector<CgroupHierarchy> found;
-  for (const auto line : split(self, '\n')) {
+  for (const auto line : words(self, '\n')) {
     if (auto hierarchy = locate(mounts, line)) found.push_back(std::move(*hierarchy));
   }
   return found;
@@ -104,7 +101,7 @@ std::vector<CgroupHierarchy> detect_cgroups() {
     if (hierarchy.version != 2) continue;
     const std::string names = read_small_file(AT_FDCWD, hierarchy.directory + "/cgroup.controllers");
     const std::string_view line = std::string_view(names).substr(0, names.find('\n'));
-    for (const auto name : split(line, ' ')) hierarchy.controllers.emplace_back(name);
+    for (const auto name : words(line, ' ')) hierarchy.controllers.emplace_back(name);
   }
   return found;
 }

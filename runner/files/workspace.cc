@@ -323,19 +323,14 @@ Result<std::vector<std::string>> Workspace::enumerate(const std::string& sandbox
   auto sandboxes = open_state_directory(sandboxes_dir);
   if (!sandboxes) return sandboxes.error();
   std::vector<std::string> found;
-  DirReader reader;
-  while (!reader.end()) {
-    std::vector<DirReader::Name> names;
-    if (const int code = reader.next(sandboxes->get(), names); code < 0)
-      return os_error("cannot list the sandboxes", -code);
-    for (const auto& name : names) {
-      if (!is_sandbox_id(name.text)) continue;
-      const auto sandbox = open_sandbox_directory(sandboxes->get(), name.text);
-      if (!sandbox) continue;
-      const auto owner = read_state_file(sandbox->get(), kBackendFile);
-      if (owner && *owner == backend) found.push_back(name.text);
-    }
-  }
+  const int code = each_name(sandboxes->get(), [&](const DirReader::Name& name) {
+    if (!is_sandbox_id(name.text)) return;
+    const auto sandbox = open_sandbox_directory(sandboxes->get(), name.text);
+    if (!sandbox) return;
+    const auto owner = read_state_file(sandbox->get(), kBackendFile);
+    if (owner && *owner == backend) found.push_back(name.text);
+  });
+  if (code < 0) return os_error("cannot list the sandboxes", -code);
   return found;
 }
 

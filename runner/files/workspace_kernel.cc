@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/text.h"
 #include "runner/files/workspace_transfer.h"
 
 namespace isogate {
@@ -40,10 +41,8 @@ bool is_of_a_process(int file) {
   std::string_view path(text.data(), static_cast<size_t>(size));
   if (path.front() != '/') return true;
   while (!path.empty()) {
-    path.remove_prefix(1);
-    const std::string_view part = path.substr(0, path.find('/'));
+    const std::string_view part = next_part(path, '/');
     if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos) return true;
-    path.remove_prefix(part.size());
   }
   return false;
 }

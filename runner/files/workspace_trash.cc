@@ -42,12 +42,8 @@ Result<Fd> make_trash(int sandboxes) {
 
 Result<std::vector<std::string>> names_in(int dir) {
   std::vector<std::string> found;
-  for (DirReader reader; !reader.end();) {
-    std::vector<DirReader::Name> names;
-    if (const int code = reader.next(dir, names); code < 0)
-      return os_error("cannot list the purged sandboxes", -code);
-    for (auto& name : names) found.push_back(std::move(name.text));
-  }
+  const int code = each_name(dir, [&](auto& name) { found.push_back(std::move(name.text)); });
+  if (code < 0) return os_error("cannot list the purged sandboxes", -code);
   return found;
 }
 

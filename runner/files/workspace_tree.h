@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 
+#include <dirent.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -31,6 +32,17 @@ class DirReader {
   bool end_ = false;
   int64_t position_ = 0;
 };
+
+// Calls `f` with each DirReader::Name of what is left to read in a directory. 0 or -errno.
+template <class F>
+int each_name(int dir_fd, F f) {
+  for (DirReader reader; !reader.end();) {
+    std::vector<DirReader::Name> names;
+    if (const int code = reader.next(dir_fd, names); code < 0) return code;
+    for (DirReader::Name& name : names) f(name);
+  }
+  return 0;
+}
 
 // See Workspace::list. `top` is a readable directory, borrowed. The sink is called without the identity.
 Result<void> list_tree(int top, bool recursive, uint64_t limit, const Identity& identity,

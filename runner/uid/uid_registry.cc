@@ -255,14 +255,11 @@ bool has_uid(int proc, const std::string& pid, uint32_t uid) {
 Result<std::vector<std::string>> pids_of(int proc, uint32_t uid) {
   std::vector<std::string> found;
   if (::lseek(proc, 0, SEEK_SET) < 0) return os_error("cannot list the processes", errno);
-  for (DirReader reader; !reader.end();) {
-    std::vector<DirReader::Name> names;
-    if (const int code = reader.next(proc, names); code < 0)
-      return os_error("cannot list the processes", -code);
-    for (const auto& name : names)
-      if (name.text[0] >= '1' && name.text[0] <= '9' && has_uid(proc, name.text, uid))
-        found.push_back(name.text);
-  }
+  const int code = each_name(proc, [&](const auto& name) {
+    if (name.text[0] >= '1' && name.text[0] <= '9' && has_uid(proc, name.text, uid))
+      found.push_back(name.text);
+  });
+  if (code < 0) return os_error("cannot list the processes", -code);
   return found;
 }
 

@@ -30,6 +30,38 @@ TEST(SplitAddress, CutsAtTheLastColon) {
   EXPECT_EQ(split_address(""), Pair("", ""));
 }
 
+TEST(JoinAddress, PutsBracketsAroundIpv6) {
+  EXPECT_EQ(join_address("127.0.0.1", "80"), "127.0.0.1:80");
+  EXPECT_EQ(join_address("::1", "80"), "[::1]:80");
+}
+
+TEST(Parts, AreWhatIsBetweenTheSeparators) {
+  using Parts = std::vector<std::string_view>;
+  EXPECT_EQ(split("", ','), Parts{""});
+  EXPECT_EQ(split("a", ','), Parts{"a"});
+  EXPECT_EQ(split(",a,,b,", ','), (Parts{"", "a", "", "b", ""}));
+  std::string_view rest = "a,,b=c,";
+  EXPECT_EQ(next_part(rest, ','), "a");
+  EXPECT_EQ(next_part(rest, ','), "");
+  EXPECT_EQ(next_part(rest, ','), "b=c");
+  EXPECT_EQ(rest, "");
+  EXPECT_EQ(next_part(rest, ','), "");
+}
+
+TEST(Join, PutsTheSeparatorBetween) {
+  EXPECT_EQ(join(std::vector<std::string>{}, ", "), "");
+  EXPECT_EQ(join(std::vector<std::string_view>{"a", "", "b"}, ", "), "a, , b");
+  EXPECT_EQ(join(std::vector<int>{1, 2}, "+", [](int each) { return std::to_string(each); }), "1+2");
+}
+
+TEST(Trimmed, CutsBlanksAtBothEnds) {
+  EXPECT_EQ(trimmed(" \ta b\t "), "a b");
+  EXPECT_EQ(trimmed(" \t"), "");
+  EXPECT_EQ(trimmed(""), "");
+  EXPECT_EQ(trimmed("\n a\n"), "\n a\n");
+  EXPECT_EQ(trimmed("\n a\n", " \n"), "a");
+}
+
 TEST(Base64Url, HasNoPaddingAndTheOtherAlphabet) {
   EXPECT_EQ(base64url_encode("\xfb\xff"), "-_8");
   EXPECT_EQ(base64url_encode(""), "");

@@ -21,9 +21,6 @@ class K8sChangedPod : public OnCluster {
     options.state_dir = first->state_dir();
     return std::make_unique<Gateway>(options);
   }
-  void patch(const Json& pod, const Json& change) const {
-    api_->patch(resource("pods", name_of(pod)), Patch::kStrategic, change, usual());
-  }
   [[nodiscard]] std::vector<Json> running() const {
     std::vector<Json> found;
     for (const Json& each : all("pods"))
@@ -37,8 +34,10 @@ TEST_F(K8sChangedPod, APatchedImageIsNotServed) {
   const Caller me(gateway, "a");
   ASSERT_EQ(me.run("echo mine > kept").at("exit_code"), 0);
   const Json first = pod();
-  const std::string container = kContainer;
-  patch(first, {{"spec", {{"containers", {{{"name", container}, {"image", "isogate-test:small"}}}}}}});
+  Json containers = first.at("spec").at("containers");
+  ASSERT_EQ(containers.size(), 1u);
+  containers[0]["image"] = "isogate-test:small";
+  change(first, {{"spec", {{"containers", containers}}}});
   EXPECT_TRUE(eventually(90, [&] {
     const auto answer = me.exec("cat kept");
     return answer.status == 200 && answer.body.at("stdout") == "mine\n" && running().size() == 1 &&
@@ -50,8 +49,7 @@ TEST_F(K8sChangedPod, ARelabelledPodIsNotAdopted) {
   auto first = std::make_unique<Gateway>(options());
   ASSERT_EQ(Caller(*first, "a").run("echo mine > kept").at("exit_code"), 0);
   const Json before = pod();
-  const Json change = {{"metadata", {{"labels", {{"role", "database"}}}}}};
-  patch(before, change);
+  change(before, {{"metadata", {{"labels", {{"role", "database"}}}}}});
   const auto second = again(first, options());
   EXPECT_EQ(Caller(*second, "a").out("cat kept"), "mine\n");
   EXPECT_TRUE(eventually(kGone, [&] {

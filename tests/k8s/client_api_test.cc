@@ -43,7 +43,7 @@ TEST(K8sApi, SaysWhatItIsAskedTo) {
   Api api(access);
   EXPECT_EQ(api.get(kPod, usual())["kind"], "Pod");
   api.create(kPods, {{"a", 1}}, usual(), {{"dryRun", "All"}});
-  api.patch({"apps/v1", "box", "deployments", "d", "scale"}, Patch::kMerge, {{"b", 2}}, usual());
+  api.replace({"apps/v1", "box", "deployments", "d", "scale"}, {{"b", 2}}, usual());
   api.remove(kPod, {{"gracePeriodSeconds", 0}}, usual());
   const auto heard = cluster.heard();
   ASSERT_EQ(heard.size(), 4u);
@@ -52,8 +52,9 @@ TEST(K8sApi, SaysWhatItIsAskedTo) {
   EXPECT_NE(heard[0].head.find("Impersonate-Group: a\r\nImpersonate-Group: b\r\n"), std::string::npos);
   EXPECT_EQ(heard[1].method + " " + heard[1].target, "POST /prefix/api/v1/namespaces/box/pods?dryRun=All");
   EXPECT_EQ(heard[1].body, R"({"a":1})");
-  EXPECT_EQ(heard[2].target, "/prefix/apis/apps/v1/namespaces/box/deployments/d/scale");
-  EXPECT_EQ(heard[2].header("Content-Type"), "application/merge-patch+json");
+  EXPECT_EQ(heard[2].method + " " + heard[2].target,
+            "PUT /prefix/apis/apps/v1/namespaces/box/deployments/d/scale");
+  EXPECT_EQ(heard[2].header("Content-Type"), "application/json");
   EXPECT_EQ(heard[3].body, R"({"gracePeriodSeconds":0})");
   EXPECT_EQ(cluster.connections(), 1u);
 }

@@ -107,7 +107,10 @@ TEST_F(RealCluster, ObjectsComeAndGo) {
               api_->create({"v1", "default", "pods"}, body(), usual());
             }).status,
             ISOGATE_ALREADY_EXISTS);
-  api_->patch(pod(), Patch::kMerge, {{"metadata", {{"annotations", {{"a", "b"}}}}}}, usual());
+  Json changed = api_->get(pod(), usual());
+  changed["metadata"]["annotations"]["a"] = "b";
+  changed["metadata"].erase("resourceVersion");
+  api_->replace(pod(), changed, usual());
   const Json now = api_->get(pod(), usual());
   EXPECT_EQ(now["metadata"]["annotations"]["a"], "b");
   Json stale = made;

@@ -249,8 +249,7 @@ TEST_F(K8sFaults, APodThatLosesALabelIsNotDead) {
   me.run("echo here > /tmp/mark");
   const Json first = pod();
   const auto stream = started(me, "sleep 3; echo fine");
-  const Json bare = {{"metadata", {{"labels", {{kLabelInstance, nullptr}}}}}};
-  api_->patch(resource("pods", name_of(first)), Patch::kMerge, bare, usual());
+  change(first, {{"metadata", {{"labels", {{kLabelInstance, nullptr}}}}}});
   const auto events = stream->rest();
   EXPECT_EQ(events.back().at("exit_code"), 0) << events.back();
   EXPECT_EQ(test::data_of(events, "stdout"), "fine\n");

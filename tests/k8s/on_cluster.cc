@@ -98,6 +98,14 @@ Json OnCluster::pod() const {
   return found.empty() ? Json() : found[0];
 }
 
+void OnCluster::change(const Json& pod, const Json& merged) const {
+  const Resource which = resource("pods", name_of(pod));
+  Json now = api_->get(which, usual());
+  now.merge_patch(merged);
+  now.at("metadata").erase("resourceVersion");  // the kubelet may have changed its status meanwhile
+  api_->replace(which, now, usual());
+}
+
 std::string OnCluster::id_of(const Caller& caller) {
   const test::Answer answer = caller.get("/sandboxes");
   for (const Json& row : answer.body.at("sandboxes"))

@@ -33,6 +33,7 @@ class OnCluster : public testing::Test {
   [[nodiscard]] std::vector<Json> all(const std::string& plural) const;
   // The only pod.
   [[nodiscard]] Json pod() const;
+  void change(const Json& pod, const Json& merged) const;  // `merged`: RFC 7396, into what it is by now
   static std::string uid_of(const Json& object) { return object.at("metadata").at("uid"); }
   static std::string name_of(const Json& object) { return object.at("metadata").at("name"); }
   static std::string id_of(const test::Caller& caller);  // of its sandbox

@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "gateway/cli/command_tree.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
@@ -15,23 +16,17 @@ void walk(const CommandInfo& command, const std::string& path, const Visit& visi
     walk(inner, path.empty() ? inner.name : path + " " + inner.name, visit);
 }
 
-std::string words(const std::vector<std::string>& all) {
-  std::string text;
-  for (const std::string& word : all) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 std::string command_names(const CommandInfo& command) {
   std::vector<std::string> names;
   for (const CommandInfo& inner : command.commands) names.push_back(inner.name);
-  return words(names);
+  return join(names, " ");
 }
 
 std::string option_names(const CommandInfo& command) {
   std::vector<std::string> names;
   for (const OptionInfo& option : command.options)
     names.insert(names.end(), option.names.begin(), option.names.end());
-  return words(names);
+  return join(names, " ");
 }
 
 bool takes_file(const OptionInfo& option) {
@@ -51,7 +46,7 @@ std::string one_line(std::string text) { return replaced(std::move(text), "\n", 
 
 std::string bash_value(const OptionInfo& option) {
   if (!option.choices().empty())
-    return "COMPREPLY=($(compgen -W '" + words(option.choices()) + "' -- \"$current\"))";
+    return "COMPREPLY=($(compgen -W '" + join(option.choices(), " ") + "' -- \"$current\"))";
   if (takes_file(option)) return "COMPREPLY=($(compgen -f -- \"$current\"))";
   if (takes_dir(option)) return "COMPREPLY=($(compgen -d -- \"$current\"))";
   return "COMPREPLY=()";
@@ -75,7 +70,7 @@ std::string bash_words(const CommandInfo& app) {
     std::string choices, files;
     for (const OptionInfo& option : command.options) {
       if (!option.names.empty()) continue;
-      choices += words(option.choices());
+      choices += join(option.choices(), " ");
       if (takes_file(option)) files = " -f";
       if (takes_dir(option)) files = " -d";
     }
@@ -102,7 +97,7 @@ std::string zsh_text(const std::string& text) {
 }
 
 std::string zsh_action(const OptionInfo& option) {
-  if (!option.choices().empty()) return "(" + words(option.choices()) + ")";
+  if (!option.choices().empty()) return "(" + join(option.choices(), " ") + ")";
   if (takes_file(option)) return "_files";
   if (takes_dir(option)) return "_files -/";
   return "()";  // no message, which would keep zsh from inserting an option
@@ -153,7 +148,7 @@ std::string fish_option(const OptionInfo& option, const std::string& when) {
   if (!option.value.empty() && !option.names.empty())
     text += takes_file(option) || takes_dir(option) ? " -r -F" : " -x";
   if (option.names.empty() && takes_file(option)) text += " -F";
-  if (!option.choices().empty()) text += " -a '" + words(option.choices()) + "'";
+  if (!option.choices().empty()) text += " -a '" + join(option.choices(), " ") + "'";
   if (!option.brief.empty()) text += " -d '" + fish_text(option.brief) + "'";
   return text + "\n";
 }

@@ -58,8 +58,7 @@ std::string address_text(const Fd& socket) {
   if (::getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host.data(), host.size(), port.data(),
                     port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
     return "?";
-  const std::string name(host.data());
-  return (bound.ss_family == AF_INET6 ? "[" + name + "]" : name) + ":" + port.data();
+  return join_address(host.data(), port.data());
 }
 
 Result<Listener> listen_on(const std::string& address, const Forward& forward) {

@@ -2,7 +2,6 @@
 // each member, so that every rule of theirs holds and every backend has it.
 #include <algorithm>
 #include <array>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <cerrno>
 #include <deque>
@@ -13,6 +12,7 @@
 
 #include "gateway/front/api/files.h"
 #include "gateway/front/api/router.h"
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/own_fd.h"
 #include "gateway/front/http/json_answer.h"
 #include "lib/log.h"
@@ -111,8 +111,7 @@ class Patience {
 
   Task<void> after(ApiError refusal) {
     if (refusal.code != Code::kRateLimited || std::chrono::steady_clock::now() > until_) throw refusal;
-    asio::steady_timer timer(executor_, kPause);
-    co_await timer.async_wait(asio::use_awaitable);
+    co_await sleep_for(executor_, kPause);
   }
 
  private:
@@ -584,8 +583,7 @@ class ArchiveUpload {
     if (name.front() == '/') refuse(name, "its name is absolute");
     std::string path = target_.path;
     for (std::string_view rest = name; !rest.empty();) {
-      const std::string_view part = rest.substr(0, rest.find('/'));
-      rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+      const std::string_view part = next_part(rest, '/');
       if (part == "..") refuse(name, "its name has a `..`");
       if (!part.empty() && part != ".") path = joined(path, part);
     }

@@ -15,6 +15,7 @@
 #include "lib/text.h"
 
 namespace isogate::front {
+namespace asio = boost::asio;
 namespace {
 
 using ipc::FileVerb;
@@ -70,8 +71,8 @@ Task<std::string> gather(Transfer& transfer, uint64_t cap, ByteShare& memory) {
   std::string chunk(65536, '\0');
   for (;;) {
     boost::system::error_code error;
-    const size_t n = co_await transfer.pipe.async_read_some(
-        boost::asio::buffer(chunk), boost::asio::redirect_error(boost::asio::use_awaitable, error));
+    const size_t n = co_await transfer.pipe.async_read_some(asio::buffer(chunk),
+                                                            asio::redirect_error(asio::use_awaitable, error));
     if (error || n == 0) break;
     if (bytes.size() + n > cap) {
       transfer.cancel();
@@ -107,23 +108,6 @@ Task<void> handle_read(App& app, Exchange& exchange) {
   out.text.append(",\"size\":");
   out.text.append(size == ISOGATE_SIZE_UNKNOWN ? "null" : std::to_string(size)).append("}\n");
   co_await out.end();
-}
-
-Task<void> write_all(Transfer& transfer, std::string_view bytes) {
-  boost::system::error_code error;
-  while (!error && !bytes.empty()) {
-    const std::string_view piece = bytes.substr(0, kWriteAtOnce);
-    const size_t done =
-        co_await boost::asio::async_write(transfer.pipe, boost::asio::buffer(piece.data(), piece.size()),
-                                          boost::asio::redirect_error(boost::asio::use_awaitable, error));
-    transfer.moved(done);
-    bytes.remove_prefix(done);
-  }
-  if (error) {
-    transfer.cancel();
-  } else {
-    transfer.complete();
-  }
 }
 
 Task<void> handle_write(App& app, Exchange& exchange) {
@@ -269,13 +253,37 @@ Task<FileContent> read_file(App& app, Exchange& exchange, FileRequest request, u
   co_return FileContent{std::move(bytes), std::get<ipc::Entry>(reply.value).size};
 }
 
-Task<uint64_t> write_file(App& app, FileRequest request, std::string_view content) {
+Task<uint64_t> write_file(App& app, FileRequest request, const NextPiece& next,
+                          std::optional<uint64_t> size) {
   Lease lease = co_await app.sandboxes.acquire(request.wanted);
   Transfer transfer(lease, FileVerb::kWrite, std::move(request.target));
-  co_await write_all(transfer, content);
+  uint64_t bytes = 0;
+  boost::system::error_code error;
+  for (std::string_view piece = co_await next(); !piece.empty(); piece = co_await next()) {
+    if (error) break;  // the backend refused early, and its reply has the reason
+    const size_t done = co_await asio::async_write(transfer.pipe, asio::buffer(piece.data(), piece.size()),
+                                                   asio::redirect_error(asio::use_awaitable, error));
+    transfer.moved(done);
+    bytes += done;
+  }
+  if (error) {
+    transfer.cancel();
+  } else {
+    transfer.complete();
+  }
   const ipc::Reply reply = co_await transfer.reply();
-  co_await throw_unless_written(app, lease, reply, content.size());
+  co_await throw_unless_written(app, lease, reply, size.value_or(bytes));
   co_return std::get<ipc::Written>(reply.value).bytes;
+}
+
+Task<uint64_t> write_file(App& app, FileRequest request, std::string_view content) {
+  const size_t size = content.size();
+  const NextPiece next = [&content]() -> Task<std::string_view> {
+    const std::string_view piece = content.substr(0, kWriteAtOnce);
+    content.remove_prefix(piece.size());
+    co_return piece;
+  };
+  co_return co_await write_file(app, std::move(request), next, size);
 }
 
 Task<Listing> list_directory(App& app, Exchange& exchange, FileRequest request, bool recursive,

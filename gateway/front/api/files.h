@@ -2,6 +2,7 @@
 // and results. Throws ApiError.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,7 +49,11 @@ struct FileContent {
   uint64_t size = 0;  // of the whole file; or ISOGATE_SIZE_UNKNOWN
 };
 Task<FileContent> read_file(App& app, Exchange& exchange, FileRequest request, uint64_t cap);
-// How many bytes were written. `content` is valid until this is done.
+// What is to be written, piece by piece; an empty one is its end.
+using NextPiece = std::function<Task<std::string_view>()>;
+// How many bytes were written. `content` is valid until this is done; `size`: of all pieces, if known.
+Task<uint64_t> write_file(App& app, FileRequest request, const NextPiece& next,
+                          std::optional<uint64_t> size = std::nullopt);
 Task<uint64_t> write_file(App& app, FileRequest request, std::string_view content);
 Task<Listing> list_directory(App& app, Exchange& exchange, FileRequest request, bool recursive,
                              uint64_t limit);

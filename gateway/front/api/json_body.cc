@@ -17,20 +17,19 @@ namespace {
 
 constexpr size_t kLarge = 256 * 1024;
 
-void require_json(const Exchange& exchange) {
-  std::string_view type = exchange.header("Content-Type");
-  type = type.substr(0, type.find(';'));
-  while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
-  if (!equal_no_case(type, "application/json")) {
-    throw ApiError{.code = Code::kUnsupportedMediaType,
-                   .message = "send the body as Content-Type: application/json"};
-  }
-}
-
 }  // namespace
 
+void require_type(const Exchange& exchange, std::string_view type) {
+  std::string_view given = exchange.header("Content-Type");
+  given = given.substr(0, given.find(';'));
+  while (given.ends_with(' ')) given.remove_suffix(1);
+  if (equal_no_case(given, type)) return;
+  throw ApiError{.code = Code::kUnsupportedMediaType,
+                 .message = "send the body as Content-Type: " + std::string(type)};
+}
+
 Task<nlohmann::json> read_json_body(Elsewhere& elsewhere, Exchange& exchange, uint64_t cap) {
-  require_json(exchange);
+  require_type(exchange, "application/json");
   co_return co_await parse_text(elsewhere, exchange, co_await exchange.read_body(cap),
                                 exchange.route->fields);
 }

@@ -12,6 +12,9 @@
 
 namespace isogate::front {
 
+// Throws ApiError unless the body is of this media type.
+void require_type(const Exchange& exchange, std::string_view type);
+
 // parse_body() of at most `cap` bytes, with the fields of the exchange's route; the result is held in
 // exchange.memory.
 Task<nlohmann::json> read_json_body(Elsewhere& elsewhere, Exchange& exchange, uint64_t cap);

@@ -111,9 +111,8 @@ json parse_body(std::string_view body, std::span<const std::string_view> known_f
   for (const auto& item : parsed.items()) {
     if (std::find(known_fields.begin(), known_fields.end(), item.key()) != known_fields.end()) continue;
     if (!known_fields.empty() && known_fields.front() == "*") break;
-    std::string known;
-    for (const auto field : known_fields) known.append(known.empty() ? "" : ", ").append(field);
-    throw invalid_request("unknown field `" + printable(item.key(), 100) + "`; this call knows " + known);
+    throw invalid_request("unknown field `" + printable(item.key(), 100) + "`; this call knows " +
+                          join(known_fields, ", "));
   }
   return parsed;
 }

@@ -51,14 +51,8 @@ bool is_among(const List& list, std::string_view name) {
 
 std::vector<std::string> tokens_of(std::string_view list) {
   std::vector<std::string> tokens;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
-    std::string_view token = list.substr(at, end - at);
-    while (!token.empty() && (token.front() == ' ' || token.front() == '\t')) token.remove_prefix(1);
-    while (!token.empty() && (token.back() == ' ' || token.back() == '\t')) token.remove_suffix(1);
-    if (!token.empty()) tokens.emplace_back(token);
-    at = end + 1;
-  }
+  while (!list.empty())
+    if (const auto token = trimmed(next_part(list, ',')); !token.empty()) tokens.emplace_back(token);
   return tokens;
 }
 

@@ -40,12 +40,6 @@ std::string decoded(std::string_view raw) {
   return std::move(*text);
 }
 
-std::string listed(std::span<const std::string_view> names) {
-  std::string list;
-  for (const std::string_view name : names) list.append(list.empty() ? "" : ", ").append(name);
-  return list;
-}
-
 }  // namespace
 
 const std::vector<Route>& routes() {
@@ -97,17 +91,16 @@ void check_query(const Route& route, std::string_view query) {
   if (route.needs == Needs::kNothing || route.needs == Needs::kKeyOfPort || route.any_query) return;
   std::set<std::string_view> seen;
   while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    const std::string_view name = pair.substr(0, pair.find('='));
-    if (pair.empty()) continue;
+    std::string_view value = next_part(query, '&');
+    if (value.empty()) continue;
+    const std::string_view name = next_part(value, '=');
     std::string problem;
     if (std::find(route.parameters.begin(), route.parameters.end(), name) == route.parameters.end())
       problem =
-          "is unknown; this call takes " + (route.parameters.empty() ? "none" : listed(route.parameters));
+          "is unknown; this call takes " + (route.parameters.empty() ? "none" : join(route.parameters, ", "));
     else if (!seen.insert(name).second)
       problem = "is there twice";
-    else if (!percent_decode(pair.substr(std::min(pair.size(), name.size() + 1))))
+    else if (!percent_decode(value))
       problem = "has a malformed %-escape";
     if (!problem.empty())
       throw invalid_request("the query parameter `" + printable(name, 80) + "` " + problem);
@@ -116,12 +109,8 @@ void check_query(const Route& route, std::string_view query) {
 
 std::optional<std::string> query_parameter(std::string_view query, std::string_view name) {
   while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    const size_t equals = pair.find('=');
-    if (pair.substr(0, equals) != name) continue;
-    return percent_decode(equals == std::string_view::npos ? std::string_view{} : pair.substr(equals + 1))
-        .value_or("");
+    std::string_view value = next_part(query, '&');
+    if (next_part(value, '=') == name) return percent_decode(value).value_or("");
   }
   return std::nullopt;
 }

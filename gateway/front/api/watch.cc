@@ -59,8 +59,7 @@ std::string prefix_of(const FileTarget& target) {
   if (workspace && (rest == kRoot || rest.starts_with("/workspace/"))) rest.remove_prefix(kRoot.size());
   std::string prefix = workspace ? "" : "/";
   while (!rest.empty()) {
-    const std::string_view part = rest.substr(0, rest.find('/'));
-    rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+    const std::string_view part = next_part(rest, '/');
     if (!part.empty() && part != ".") prefix.append(part).append("/");
   }
   return prefix;

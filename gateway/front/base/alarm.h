@@ -1,8 +1,10 @@
-// A timer whose callback cannot outlive it: cancelled, re-set or destroyed, it never calls late.
-// The front's one thread.
+// A timer whose callback cannot outlive it: cancelled, re-set or destroyed, it never calls late. And a pause
+// of a coroutine. The front's one thread.
 #pragma once
 
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -33,5 +35,11 @@ class Alarm {
   boost::asio::steady_timer timer_;
   std::shared_ptr<std::function<void()>> ring_;
 };
+
+inline boost::asio::awaitable<void> sleep_for(boost::asio::any_io_executor executor,
+                                              std::chrono::nanoseconds time) {
+  boost::asio::steady_timer timer(executor, time);
+  co_await timer.async_wait(boost::asio::use_awaitable);
+}
 
 }  // namespace isogate::front

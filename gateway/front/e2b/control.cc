@@ -276,13 +276,10 @@ Task<void> handle_connect_sandbox(App& app, Exchange& exchange) {
 // `metadata` is a query string of its own, and SDKs escape it once more.
 bool fits(const Record& record, const std::string& parameter) {
   const std::string query = percent_decode(parameter).value_or(parameter);
-  std::string_view metadata = query;
-  while (!metadata.empty()) {
-    const std::string_view pair = metadata.substr(0, metadata.find('&'));
-    metadata.remove_prefix(std::min(metadata.size(), pair.size() + 1));
-    const size_t equals = std::min(pair.find('='), pair.size());
-    const auto name = percent_decode(pair.substr(0, equals));
-    const auto value = percent_decode(pair.substr(std::min(pair.size(), equals + 1)));
+  for (std::string_view metadata = query; !metadata.empty();) {
+    std::string_view text = next_part(metadata, '&');
+    const auto name = percent_decode(next_part(text, '='));
+    const auto value = percent_decode(text);
     const auto same = [&](const auto& each) { return each.first == name && each.second == value; };
     if (std::ranges::none_of(record.metadata, same)) return false;
   }

@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <boost/asio/write.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -20,12 +19,9 @@
 #include "lib/text.h"
 
 namespace isogate::front::e2b {
-namespace asio = boost::asio;
 namespace {
 
-using ipc::FileVerb;
 using nlohmann::ordered_json;
-using Next = std::function<Task<std::string_view>()>;
 
 constexpr size_t kPiece = 65536;
 constexpr std::string_view kSignatureVersion = "v1_";
@@ -50,28 +46,10 @@ std::string path_in_query(const Exchange& exchange) {
   return std::move(*path);
 }
 
-// A file of what `next` gives, until it gives nothing.
-Task<void> write_file(App& app, Target target, const Next& next) {
-  FileRequest request = std::move(target.request);
+Task<void> write_target(App& app, const Target& target, const NextPiece& next) {
+  FileRequest request = target.request;
   request.target.flags |= ISOGATE_FILE_PARENTS;
-  Lease lease = co_await app.sandboxes.acquire(request.wanted);
-  Transfer transfer(lease, FileVerb::kWrite, std::move(request.target));
-  uint64_t bytes = 0;
-  boost::system::error_code error;
-  for (std::string_view piece = co_await next(); !piece.empty(); piece = co_await next()) {
-    if (error) break;  // the backend refused early, and its reply has the reason
-    const size_t done = co_await asio::async_write(transfer.pipe, asio::buffer(piece.data(), piece.size()),
-                                                   asio::redirect_error(asio::use_awaitable, error));
-    transfer.moved(done);
-    bytes += done;
-  }
-  if (error) {
-    transfer.cancel();
-  } else {
-    transfer.complete();
-  }
-  const ipc::Reply reply = co_await transfer.reply();
-  co_await throw_unless_written(app, lease, reply, bytes);
+  co_await write_file(app, std::move(request), next);
 }
 
 ordered_json written_json(const Target& target) {
@@ -100,7 +78,7 @@ Task<void> write_parts(App& app, Exchange& exchange, const std::string& boundary
     const Target target = target_of(app, exchange, name, user_in_query(exchange));
     if (!names.insert(target.place.shown).second)
       throw invalid_request("the body has the file " + printable(target.place.shown, 200) + " twice");
-    co_await write_file(app, target, [&] { return body.read(); });
+    co_await write_target(app, target, [&] { return body.read(); });
     exchange.memory.add(kListed + 3 * target.place.shown.size());
     written.push_back(written_json(target));
   }
@@ -124,7 +102,7 @@ Task<void> handle_upload(App& app, Exchange& exchange) {
     const Target target = target_of(app, exchange, path_in_query(exchange), user_in_query(exchange));
     exchange.memory.add(kPiece);
     std::string piece(kPiece, '\0');
-    co_await write_file(app, target, [&]() -> Task<std::string_view> {
+    co_await write_target(app, target, [&]() -> Task<std::string_view> {
       const size_t n = co_await read(piece.data(), piece.size());
       co_return std::string_view(piece).substr(0, n);
     });

@@ -4,6 +4,7 @@
 
 #include "gateway/front/base/api_error.h"
 #include "gateway/front/http/http_text.h"
+#include "lib/text.h"
 
 namespace isogate::front::e2b {
 namespace asio = boost::asio;
@@ -11,12 +12,6 @@ namespace {
 
 ApiError malformed(const std::string& why) {
   return invalid_request("the body is no multipart/form-data: " + why);
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
 }
 
 // A parameter of a header's value: a token, or a quoted string with backslashes.

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "isogate/backend.h"
+#include "lib/text.h"
 
 namespace isogate::front::e2b {
 namespace {
@@ -10,8 +11,7 @@ namespace {
 std::string without_dots(std::string_view path) {
   std::vector<std::string_view> parts;
   while (!path.empty()) {
-    const std::string_view part = path.substr(0, path.find('/'));
-    path.remove_prefix(std::min(path.size(), part.size() + 1));
+    const std::string_view part = next_part(path, '/');
     if (part.empty() || part == ".") continue;
     if (part != "..") {
       parts.push_back(part);

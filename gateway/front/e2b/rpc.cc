@@ -6,7 +6,6 @@
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/base/api_error.h"
-#include "gateway/front/http/http_text.h"
 #include "gateway/front/http/json_answer.h"
 #include "lib/text.h"
 
@@ -17,19 +16,6 @@ using nlohmann::json;
 
 constexpr std::string_view kMessage = "application/json", kStream = "application/connect+json";
 constexpr std::chrono::seconds kKeepalive{90}, kLeastKeepalive{1};
-
-std::string_view media_type(const Exchange& exchange) {
-  std::string_view type = exchange.header("Content-Type");
-  type = type.substr(0, type.find(';'));
-  while (type.ends_with(' ')) type.remove_suffix(1);
-  return type;
-}
-
-void require_type(const Exchange& exchange, std::string_view type) {
-  if (equal_no_case(media_type(exchange), type)) return;
-  throw ApiError{.code = Code::kUnsupportedMediaType,
-                 .message = "send the message as Content-Type: " + std::string(type)};
-}
 
 }  // namespace
 

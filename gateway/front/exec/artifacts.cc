@@ -1,7 +1,8 @@
 #include "gateway/front/exec/artifacts.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "lib/text.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -62,8 +63,7 @@ asio::awaitable<void> ArtifactWatch::after(ExecAnswer& answer, Killer& killer) {
 std::string artifact_prefix(std::string_view dir) {
   std::string prefix = dir.starts_with('/') ? "/" : "";
   while (!dir.empty()) {
-    const std::string_view part = dir.substr(0, dir.find('/'));
-    dir.remove_prefix(std::min(dir.size(), part.size() + 1));
+    const std::string_view part = next_part(dir, '/');
     if (!part.empty() && part != ".") prefix.append(part).append(1, '/');
   }
   return prefix;

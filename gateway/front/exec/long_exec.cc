@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <utility>
 
 #include "gateway/front/app.h"
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/own_fd.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -181,8 +181,7 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
       why = error.what();
     }
     if (detached()) co_return before;
-    asio::steady_timer pause(app_.executor, kRejoinPause);
-    co_await pause.async_wait(asio::use_awaitable);
+    co_await sleep_for(app_.executor, kRejoinPause);
   }
 }
 

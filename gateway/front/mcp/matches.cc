@@ -50,8 +50,7 @@ ToolResult matches_in(std::string_view output, uint64_t limit, bool cut, std::st
   bool truncated = cut;
   if (cut) output.remove_prefix(std::min(output.find('\n'), output.size()));  // it begins within a line
   for (std::string_view rest = output; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const std::string_view line = next_part(rest, '\n');
     if (lines++ == limit) {
       truncated = true;
       break;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/http/json_answer.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -25,11 +26,6 @@ Policy policy_of(const Config& config) {
 bool is_available(const ipc::Probe& probe) { return probe.verdict != ISOGATE_PROBE_UNAVAILABLE; }
 
 uint32_t starts_at_a_time() { return std::max(4u, 2 * std::thread::hardware_concurrency()); }
-
-asio::awaitable<void> sleep_for(const asio::any_io_executor& executor, std::chrono::nanoseconds time) {
-  asio::steady_timer timer(executor, time);
-  co_await timer.async_wait(asio::use_awaitable);
-}
 
 std::string verdicts_json(const Decision& decision) {
   nlohmann::ordered_json tried = nlohmann::ordered_json::array();

@@ -1,11 +1,10 @@
 #include "gateway/front/sandboxes/sandbox_changes.h"
 
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
-
+#include "gateway/front/base/alarm.h"
 #include "gateway/ipc/codec.h"
 #include "lib/clock.h"
 #include "lib/log.h"
+#include "lib/text.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -292,8 +291,7 @@ void SandboxChanges::add_listener(const std::string& address, uint32_t port) {
   } else {
     gateway_listeners_ += ' ';
   }
-  const bool v6 = address.find(':') != std::string::npos;
-  gateway_listeners_ += (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+  gateway_listeners_ += join_address(address, std::to_string(port));
 }
 
 asio::awaitable<void> SandboxChanges::open(Sandbox& sandbox, Backend& backend, const Wanted& wanted,
@@ -310,7 +308,6 @@ asio::awaitable<bool> SandboxChanges::attach_to_close(Sandbox& sandbox, Backend&
 
 asio::awaitable<void> SandboxChanges::wait_for_calls(Sandbox& sandbox) {
   sandbox.end_watches(WatchEnd::kSandboxEnded);
-  asio::steady_timer pause(executor_);
   const auto begun = std::chrono::steady_clock::now();
   while (sandbox.calls > 0 && std::chrono::steady_clock::now() < begun + kCallsEndWithin) {
     // What is left are answers on their way to slow clients: the backend itself is done with them.
@@ -318,8 +315,7 @@ asio::awaitable<void> SandboxChanges::wait_for_calls(Sandbox& sandbox) {
         std::chrono::steady_clock::now() > begun + kAnswersEndWithin)
       break;
     sandbox.end_calls("the sandbox was ended");
-    pause.expires_after(std::chrono::milliseconds(2));
-    co_await pause.async_wait(asio::use_awaitable);
+    co_await sleep_for(executor_, std::chrono::milliseconds(2));
   }
 }
 

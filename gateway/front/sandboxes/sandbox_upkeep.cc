@@ -4,9 +4,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/own_fd.h"
 #include "gateway/front/sandboxes/enumeration.h"
 #include "gateway/ipc/codec.h"
@@ -87,7 +86,6 @@ struct SandboxUpkeep::Reattachment {
   std::optional<std::vector<Left>> left;  // of what runs; none: not known yet
 
   asio::awaitable<void> run() {
-    asio::steady_timer pause(owner.executor_);
     for (int tries = 0; backend->channel == channel;) {
       if (backend->serves()) {
         const auto at_work = owner.at_work_;
@@ -98,8 +96,8 @@ struct SandboxUpkeep::Reattachment {
         if (left && backend->channel == channel) backend->offered = channel->identity().generation;
       }
       if (left && left->empty()) co_return;
-      pause.expires_after(left ? kLook : pause_after(tries));
-      co_await pause.async_wait(asio::use_awaitable);
+      const seconds pause = left ? kLook : pause_after(tries);
+      co_await sleep_for(owner.executor_, pause);
     }
   }
 
@@ -248,10 +246,8 @@ void SandboxUpkeep::release_removed() {
 }
 
 asio::awaitable<void> SandboxUpkeep::stop_idle(std::function<seconds()> limit) {
-  asio::steady_timer timer(executor_);
   for (;;) {
-    timer.expires_after(std::clamp(limit() / 4, seconds(1), seconds(30)));
-    co_await timer.async_wait(asio::use_awaitable);
+    co_await sleep_for(executor_, std::clamp(limit() / 4, seconds(1), seconds(30)));
     if (limit() == seconds(0)) continue;
     // By backend: an engine that is slow holds up its own sandboxes only.
     std::unordered_map<std::string, std::vector<SandboxPtr>> idle;

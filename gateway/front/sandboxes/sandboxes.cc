@@ -1,10 +1,9 @@
 #include "gateway/front/sandboxes/sandboxes.h"
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include "gateway/config/images.h"
+#include "gateway/front/base/alarm.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -208,11 +207,9 @@ void Sandboxes::forget_abandoned(Sandbox& sandbox, bool purge) {
 }
 
 asio::awaitable<void> Sandboxes::end_expired() {
-  asio::steady_timer timer(executor_);
   size_t ending = 0;
   for (;;) {
-    timer.expires_after(seconds(1));
-    co_await timer.async_wait(asio::use_awaitable);
+    co_await sleep_for(executor_, seconds(1));
     const int64_t now = steady_date_ms();
     std::vector<SandboxPtr> expired;  // one that ends at once leaves the register meanwhile
     for (const auto& [id, sandbox] : records.all()) {

@@ -68,7 +68,6 @@ class StartWindow : public std::enable_shared_from_this<StartWindow> {
   std::variant<Slot, Queued> enter(const std::string& tenant, Ready ready);
   bool cancel(uint64_t waiter);  // false: its turn has come, or it never was
 
-  [[nodiscard]] size_t starting() const { return starting_.size(); }
   [[nodiscard]] size_t waiting() const { return tenant_of_.size(); }
 
  private:

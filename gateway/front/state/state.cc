@@ -143,10 +143,6 @@ class State::Writer {
     std::lock_guard lock(mutex_);
     return error_;
   }
-  uint64_t dropped() const {
-    std::lock_guard lock(mutex_);
-    return dropped_;
-  }
 
  private:
   using Query = std::function<void(const Result<void>&)>;
@@ -356,6 +352,5 @@ Result<void> State::flush() {
 }
 
 std::optional<Error> State::last_error() const { return writer_->last_error(); }
-uint64_t State::dropped_execs() const { return writer_->dropped(); }
 
 }  // namespace isogate::front

@@ -85,7 +85,7 @@ class State {
   struct Options {
     size_t max_closed_execs = 10000;  // older ones are pruned now and then
     int64_t max_closed_age_ms = 7ll * 24 * 3600 * 1000;
-    size_t max_pending_execs = 100000;  // kept in memory while the database cannot be written
+    size_t max_pending_execs = 100000;  // kept in memory meanwhile; what is dropped beyond is reported
     bool sync_sandboxes = true;         // sandbox changes are synced to disk: a pin outlives a loss of power
     OnHealth on_health;
   };
@@ -122,8 +122,6 @@ class State {
 
   // Why the database cannot be written at the moment: then open no new sandbox.
   [[nodiscard]] std::optional<Error> last_error() const;
-  // Exec records dropped because more than max_pending_execs waited. Also reported by on_health.
-  [[nodiscard]] uint64_t dropped_execs() const;
 
  private:
   class Writer;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <optional>
 
+#include "lib/text.h"
+
 namespace isogate {
 namespace {
 
@@ -151,7 +153,7 @@ class Parser {
     for (uint64_t offset : paths_) {
       auto list = text_at(*table, offset);
       if (!list) return not_elf("its search path is cut off");
-      split(*list);
+      for (const std::string_view path : split(*list, ':')) facts_.search_paths.emplace_back(path);
     }
     for (uint64_t offset : needed_) {
       auto name = text_at(*table, offset);
@@ -159,14 +161,6 @@ class Parser {
       facts_.needed.push_back(std::move(*name));
     }
     return {};
-  }
-
-  void split(const std::string& list) {
-    for (size_t from = 0; from <= list.size();) {
-      size_t end = std::min(list.find(':', from), list.size());
-      facts_.search_paths.push_back(list.substr(from, end - from));
-      from = end + 1;
-    }
   }
 
   // From the section headers, which strip keeps; without them exports are not checked.

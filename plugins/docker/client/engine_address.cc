@@ -59,8 +59,7 @@ EngineAddress tcp_address(std::string rest, const std::string& text, const std::
 
 std::string EngineAddress::text() const {
   if (!unix_path.empty()) return "unix://" + unix_path;
-  const std::string name = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  return "tcp://" + name + ":" + std::to_string(port);
+  return "tcp://" + join_address(host, std::to_string(port));
 }
 
 EngineAddress parse_address(const std::string& text, const std::string& source, bool tls) {

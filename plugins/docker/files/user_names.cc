@@ -112,8 +112,7 @@ ImageNames names_in(const std::optional<std::string>& text) {
   ImageNames names;
   if (!text || text->size() > kMostWritten) return names;
   for (std::string_view rest = *text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const std::string_view line = next_part(rest, '\n');
     const size_t first = line.find(':');
     const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) continue;

@@ -1,6 +1,5 @@
 #include "plugins/k8s/client/access.h"
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "lib/net/operator_file.h"
@@ -13,20 +12,13 @@ namespace {
 
 sdk::Error invalid(const std::string& message) { return {ISOGATE_INVALID_ARGUMENT, message}; }
 
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> parts;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t colon = std::min(list.find(':', at), list.size());
-    if (colon > at) parts.push_back(list.substr(at, colon - at));
-    at = colon + 1;
-  }
-  return parts;
-}
-
 ClusterAccess from_files(const std::string& list, const std::string& who, const AccessConfig& config) {
   std::vector<KubeconfigFile> files;
-  for (const auto& path : split(list))
+  for (const std::string_view part : split(list, ':')) {
+    const std::string path(part);
+    if (path.empty()) continue;
     if (auto text = net::read_operator_file(path)) files.push_back({path, std::move(*text)});
+  }
   if (files.empty()) throw invalid("cannot use " + who + ": there is no file `" + list + "`");
   return access_from(files, config);
 }
@@ -61,8 +53,7 @@ ClusterAccess from_pod(const AccessConfig& config, const Environment& environmen
 }  // namespace
 
 std::string ClusterAccess::text() const {
-  const std::string where = host.find(':') != std::string::npos ? "[" + host + "]" : host;
-  return (tls ? "https://" : "http://") + where + ":" + std::to_string(port) + path;
+  return (tls ? "https://" : "http://") + join_address(host, std::to_string(port)) + path;
 }
 
 ClusterAccess load_access(const AccessConfig& config, const Environment& environment) {

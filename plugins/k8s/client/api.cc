@@ -44,18 +44,6 @@ Json parse(const std::string& text, const ApiRequest& request) {
                  0, true);
 }
 
-const char* content_type(Patch kind) {
-  switch (kind) {
-    case Patch::kMerge:
-      return "application/merge-patch+json";
-    case Patch::kStrategic:
-      return "application/strategic-merge-patch+json";
-    case Patch::kJson:
-      return "application/json-patch+json";
-  }
-  return "";
-}
-
 constexpr size_t kNameMost = 253;
 
 // Names of objects, plurals and versions: what leads out of its place in a path has no such shape.
@@ -99,8 +87,8 @@ Api::~Api() = default;
 
 const ClusterAccess& Api::access() const { return impl_->access; }
 
-Json Api::call(const ApiRequest& request, const Budget& budget, int* status) {
-  return parse(impl_->text(request, budget, status), request);
+Json Api::call(const ApiRequest& request, const Budget& budget) {
+  return parse(impl_->text(request, budget), request);
 }
 
 Json Api::get(const Resource& what, const Budget& budget) { return call(about("GET", "get", what), budget); }
@@ -113,13 +101,6 @@ std::optional<Json> Api::find(const Resource& what, const Budget& budget) {
 
 Json Api::create(const Resource& what, const Json& body, const Budget& budget, const Query& query) {
   return call(with_body("POST", "create", what, body, query), budget);
-}
-
-Json Api::patch(const Resource& what, Patch kind, const Json& body, const Budget& budget,
-                const Query& query) {
-  ApiRequest request = with_body("PATCH", "patch", what, body, query);
-  request.content_type = content_type(kind);
-  return call(request, budget);
 }
 
 Json Api::replace(const Resource& what, const Json& body, const Budget& budget, const Query& query) {
@@ -144,7 +125,7 @@ Json Api::list(const Resource& what, const Selection& selection, const Budget& b
   Json whole = {{"metadata", Json::object()}, {"items", Json::array()}};
   size_t bytes = 0;
   for (std::string next;;) {
-    const std::string text = impl_->text(request, budget, nullptr);
+    const std::string text = impl_->text(request, budget);
     bytes += text.size();
     if (bytes > kListMost) fail("there is more than 64 MiB");
     Json page = parse(text, request);

@@ -57,12 +57,9 @@ struct ApiRequest {
   std::string method, path;  // path as Resource::path() gives it
   Query query = {};          // not yet encoded
   std::string body = {};     // JSON
-  std::string content_type = "application/json";
   std::string attempt = {};  // "create pod `x`", for messages
   std::string name = {};     // of the object: only a 404 that names it means that it is missing
 };
-
-enum class Patch { kMerge, kStrategic, kJson };  // kJson: a list of operations, RFC 6902
 
 struct Selection {
   std::string labels = {}, fields = {};  // as in labelSelector and fieldSelector
@@ -85,8 +82,8 @@ class Api {
 
   [[nodiscard]] const ClusterAccess& access() const;
 
-  // The answer's JSON of any 2xx, null where there is none. `status`: which it was.
-  Json call(const ApiRequest& request, const Budget& budget, int* status = nullptr);
+  // The answer's JSON of any 2xx, null where there is none.
+  Json call(const ApiRequest& request, const Budget& budget);
 
   Json get(const Resource& what, const Budget& budget);
   // The same; nothing if there is none.
@@ -94,8 +91,6 @@ class Api {
   // `body` with its metadata.name, or generateName; `what` without name unless with a subresource (eviction).
   // `query`: for example {{"dryRun", "All"}}; the same below.
   Json create(const Resource& what, const Json& body, const Budget& budget, const Query& query = {});
-  Json patch(const Resource& what, Patch kind, const Json& body, const Budget& budget,
-             const Query& query = {});
   // With metadata.resourceVersion in `body`, a concurrent change is an error, reason() "Conflict".
   Json replace(const Resource& what, const Json& body, const Budget& budget, const Query& query = {});
   // `options`: {{"gracePeriodSeconds", 0}, {"propagationPolicy", "Background"}, {"preconditions",

@@ -104,7 +104,7 @@ net::HttpRequest Api::Impl::written(const ApiRequest& request, const Query& upgr
   } else {
     out.headers.emplace_back("Accept", "application/json");
   }
-  if (!request.body.empty()) out.headers.emplace_back("Content-Type", request.content_type);
+  if (!request.body.empty()) out.headers.emplace_back("Content-Type", "application/json");
   out.headers.insert(out.headers.end(), access.headers.begin(), access.headers.end());
   if (!identity.authorization.empty()) out.headers.emplace_back("Authorization", identity.authorization);
   return out;
@@ -199,9 +199,8 @@ ApiStream Api::Impl::open(const ApiRequest& request, const Query& upgrade, bool 
   throw during(attempt_of(request), error);
 }
 
-std::string Api::Impl::text(const ApiRequest& request, const Budget& budget, int* status) {
+std::string Api::Impl::text(const ApiRequest& request, const Budget& budget) {
   ApiStream stream = open(request, {}, true, budget);
-  if (status != nullptr) *status = stream.head.status;
   try {
     std::string all = stream.connection->read_body(limits.answer_most, budget);
     give(std::move(stream.connection), stream.certificate);

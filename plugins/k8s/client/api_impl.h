@@ -32,7 +32,7 @@ struct Api::Impl {
 
   // An answer with a good status, its body not yet read.
   ApiStream open(const ApiRequest& request, const Query& upgrade, bool counted, const Budget& budget);
-  std::string text(const ApiRequest& request, const Budget& budget, int* status);  // the whole body
+  std::string text(const ApiRequest& request, const Budget& budget);  // the whole body
 
   const ClusterAccess access;
   const ApiLimits limits;

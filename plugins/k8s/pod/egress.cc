@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "lib/net/transport.h"
+#include "lib/text.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod/profile.h"
 
@@ -19,10 +20,6 @@ constexpr milliseconds kSettle{5'000}, kApart{250}, kNames{5'000};
 constexpr int kSilentRounds = 2;
 constexpr size_t kMostServers = 8;
 constexpr int kNothingAnswers = 0, kSomethingAnswers = 10;  // of `isogate-runner reach`
-
-std::string at(const std::string& host, const std::string& port) {
-  return host.find(':') == std::string::npos ? host + ":" + port : "[" + host + "]:" + port;
-}
 
 // A name that cannot be resolved cannot be tried. Behind a proxy only the proxy may know it.
 ApiServers servers_of(Services& services, const sdk::Call& call) {
@@ -85,12 +82,12 @@ std::vector<std::string> targets_of(const Config& config, const ApiServers& serv
   std::set<uint16_t> ports(config.kubelet_ports.begin(), config.kubelet_ports.end());
   ports.insert(node.ports.begin(), node.ports.end());
   for (const uint16_t port : ports) {
-    targets.push_back(at("hop", std::to_string(port)));
-    if (!node.ip.empty()) targets.push_back(at(node.ip, std::to_string(port)));
+    targets.push_back(join_address("hop", std::to_string(port)));
+    if (!node.ip.empty()) targets.push_back(join_address(node.ip, std::to_string(port)));
   }
   for (const std::string& each : servers.addresses) {
     const bool loopback = each.starts_with("127.") || each == "::1";
-    if (!loopback) targets.push_back(at(each, std::to_string(servers.port)));
+    if (!loopback) targets.push_back(join_address(each, std::to_string(servers.port)));
   }
   return targets;
 }

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "lib/text.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/object.h"
 
@@ -115,10 +116,7 @@ std::string what_policy_lacks(const Json& asked, const Json& is) {
 std::string tried_of(const Gateway& gateway) {
   const auto& [address, port, listeners] = gateway;
   std::set<std::string> all = words(listeners);
-  if (all.empty() && port != 0) {
-    const bool six = address.find(':') != std::string::npos;
-    all.insert((six ? "[" + address + "]" : address) + ":" + std::to_string(port));
-  }
+  if (all.empty() && port != 0) all.insert(join_address(address, std::to_string(port)));
   std::string text;
   for (const std::string& each : all)
     if (!is_loopback(each)) text += (text.empty() ? "" : " ") + each;
