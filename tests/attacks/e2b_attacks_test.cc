@@ -531,6 +531,10 @@ TEST_F(E2bAttack, UploadsThatAreHostileLeaveNothing) {
   std::string many;
   for (int i = 0; i < 10001; ++i) many += "--b\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\n\r\n";
   EXPECT_EQ(upload(many + "--b--\r\n").status, 400);
+  const std::string other =
+      "--b\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\n" + std::string(2 << 20, 'x') + "\r\n";
+  EXPECT_EQ(upload(other + part("behind", "x") + "--b--\r\n").status, 400);
+  EXPECT_FALSE(there("behind"));
   for (const char* name : {"../../../../etc/isogate-planted", "/etc/isogate-planted"}) {
     const Answer planted = upload(part(name, "x") + "--b--\r\n");
     EXPECT_TRUE(isolates() || planted.status >= 400) << planted.text;
