@@ -464,6 +464,7 @@ TEST_F(E2bAttack, WhatIsKeptOfASandboxIsBounded) {
     EXPECT_TRUE(refuses({{field, {{"A", 5}}}})) << field;
     EXPECT_TRUE(refuses({{field, {{"A", std::string("\0", 1)}}}})) << field;
     EXPECT_TRUE(refuses({{field, Json::array()}})) << field;
+    EXPECT_TRUE(refuses({{field, {{"A", std::string(30000, '\x01')}}}})) << field << " is 180 kB as JSON";
   }
   EXPECT_TRUE(refuses({{"envVars", {{"A=B", "x"}}}}));
   EXPECT_TRUE(refuses({{"envVars", {{"", "x"}}}}));

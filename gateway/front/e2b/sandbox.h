@@ -24,6 +24,8 @@ struct Found {
 Found find_sandbox(const App& app, const std::string& tenant, const std::string& id);
 // Of any tenant. nullopt: the same.
 std::optional<Found> look_for_sandbox(const App& app, const std::string& id);
+// This one. nullopt: the same, or it is null.
+std::optional<Found> found_in(std::shared_ptr<Sandbox> sandbox);
 ApiError no_such_sandbox(const std::string& id);
 
 // The token: the id of its sandbox, then a secret. Some calls name their sandbox only by the token. The id
