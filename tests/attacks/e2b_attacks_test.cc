@@ -547,6 +547,8 @@ TEST_F(E2bAttack, UploadsThatAreHostileLeaveNothing) {
   EXPECT_FALSE(there("packed"));
   packed.back().second = "br";
   EXPECT_EQ(ask("POST", "/files?path=packed", packed, "x").status, 415);
+  packed.back() = {"Content-Range", "bytes 5-8/9"};
+  EXPECT_EQ(ask("POST", "/files?path=packed", packed, "tail").status, 400) << "it is not all of the file";
 }
 
 // Otherwise a caller could make the gateway unpack the rest of a refused upload for as long as it likes.

@@ -108,6 +108,7 @@ Task<void> write_parts(App& app, Exchange& exchange, const std::string& boundary
 }
 
 Task<void> handle_upload(App& app, Exchange& exchange) {
+  check_unconditional(exchange);
   ordered_json written = ordered_json::array();
   ReadBody read = [&](char* data, size_t size) { return exchange.read_body_some(data, size); };
   std::optional<Gunzip> packed;
