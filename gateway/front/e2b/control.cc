@@ -8,6 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "gateway/base/budgets.h"
 #include "gateway/front/api/exec_json.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
@@ -165,6 +166,14 @@ void refuse_what_is_not_there(const json& body) {
                             "` is not supported: the operator decides with `egress` what sandboxes reach");
 }
 
+// The expiry of one that is not ready yet: its time begins then. It is there for a gateway that ends
+// meanwhile.
+int64_t expiry_while_made(const App& app, uint64_t seconds) {
+  const std::chrono::seconds most = budget::kOpen + budget::kMeasure + kFirstExecWithin + budget::kReturn;
+  const uint64_t in_queues = 2 * uint64_t{app.config.limits.exec_queue_timeout_sec};
+  return from_now(seconds + static_cast<uint64_t>(most.count()) + in_queues);
+}
+
 // The first exec proves that it works, too.
 Task<std::string> ask_for_home(App& app, Exchange& exchange, const std::string& agent) {
   ExecSpec spec;
@@ -175,6 +184,7 @@ Task<std::string> ask_for_home(App& app, Exchange& exchange, const std::string& 
   spec.call.env.assign(app.config.exec.env.begin(), app.config.exec.env.end());
   spec.shown = "where is HOME";
   spec.timeout_sec = static_cast<double>(kFirstExecWithin.count());
+  spec.existing = true;  // one that is being ended must not come back as another
   Captured captured(kMostSaid, exchange.memory);
   const ExecAnswer answer = co_await run_exec(app, spec, captured, exchange.watch_client(), exchange.memory);
   auto [home, error] = captured.ended(answer);
@@ -193,6 +203,19 @@ void check_internet(const json& body, const Lease& lease) {
   throw not_supported(
       "`allow_internet_access` is false: the operator has to write `egress: deny` for backend `" +
       lease.backend->config.name + "`, without which nothing measures that sandboxes have no network");
+}
+
+// Where it cannot be ended now it has expired, and end_expired() goes on.
+Task<void> end_unfinished(App& app, const Exchange& exchange, const std::string& id) {
+  const SandboxPtr sandbox = app.sandboxes.records.known(exchange.principal.tenant, id);
+  if (!sandbox) co_return;
+  try {
+    co_await app.sandboxes.end(exchange.principal.tenant, id, true, exchange.request_id);
+  } catch (...) {
+    sandbox->row.expires_ms = steady_date_ms();
+    log::warn("sandbox_not_ended",
+              {{"sandbox_id", sandbox->row.sandbox_id}, {"reason", "its creation failed"}});
+  }
 }
 
 Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
@@ -215,7 +238,7 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
                 .agent = id,
                 .request_id = exchange.request_id,
                 .image = image_of_template(app, record.template_id),
-                .expires_ms = from_now(seconds),
+                .expires_ms = expiry_while_made(app, seconds),
                 .e2b_record = record_text(record)};
   if (wanted.image->empty()) wanted.image.reset();
   std::exception_ptr failure;
@@ -230,8 +253,7 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
     failure = std::current_exception();
   }
   if (failure) {
-    if (app.sandboxes.records.known(exchange.principal.tenant, id))
-      co_await app.sandboxes.end(exchange.principal.tenant, id, true, exchange.request_id);
+    co_await end_unfinished(app, exchange, id);
     std::rethrow_exception(failure);
   }
   co_await exchange.send(201, "application/json", json_text(created_json(app, found)));

@@ -44,7 +44,8 @@ std::optional<Found> found_in(std::shared_ptr<Sandbox> sandbox) {
   if (!sandbox || !sandbox->known || !sandbox->row.was_accepted()) return std::nullopt;
   const SandboxRow& row = sandbox->row;
   auto record = record_in(row.e2b_record);
-  if (!record || (row.expires_ms != 0 && row.expires_ms <= steady_date_ms())) return std::nullopt;
+  if (!record || record->home.empty() || (row.expires_ms != 0 && row.expires_ms <= steady_date_ms()))
+    return std::nullopt;
   return Found{std::move(sandbox), std::move(*record)};
 }
 
