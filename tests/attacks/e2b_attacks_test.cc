@@ -334,6 +334,13 @@ TEST_F(E2bAttack, ASignatureOpensOnlyWhatItWasMadeFor) {
       barred(ask("GET", "/files?path=f&signature_expiration=1" + signature(x, "f", "read", "", "1"), named)));
   EXPECT_TRUE(barred(ask("POST", kList + good.substr(good.find('?')),
                          {{"E2b-Sandbox-Id", x.id}, {"Content-Type", "application/json"}}, "{}")));
+  const Answer as_other = ask("POST", "/files?path=as" + signature(x, "as", "write"),
+                              {{"E2b-Sandbox-Id", x.id},
+                               {"Content-Type", "application/octet-stream"},
+                               {"Authorization", "Basic " + base64("other:")}},
+                              "x");
+  EXPECT_EQ(as_other.status, 200) << "its owner is the signed one, none: " << as_other.text;
+  EXPECT_EQ(ask("GET", "/files?path=as", x.headers()).text, "x");
   // One text, two meanings: a file named like an operation, and a user named like one.
   const Answer shifted =
       ask("POST", "/files?path=x&username=" + url_text("e:read:u") + signature(x, "x:write:e", "read", "u"),

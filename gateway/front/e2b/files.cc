@@ -39,9 +39,12 @@ std::optional<std::string> form_parameter(const Exchange& exchange, std::string_
   return query_parameter(query, name);
 }
 
+// A signature covers the query alone.
 std::string user_in_query(const Exchange& exchange) {
   const auto name = form_parameter(exchange, "username");
-  return name ? user_named(*name) : user_of(exchange);
+  if (name) return user_named(*name);
+  const bool signed_url = exchange.header("X-Access-Token").empty() && signature_in(exchange);
+  return signed_url ? std::string() : user_of(exchange);
 }
 
 std::string path_in_query(const Exchange& exchange) {
