@@ -68,6 +68,7 @@ Task<void> streaming(App& app, Exchange& exchange) {
     refusal = error;
   }
   if (!refusal) co_return;
+  if (refusal->code == Code::kRateLimited) co_await exchange.hold_back();
   MessageStream stream(exchange);
   co_await stream.begin();
   co_await stream.fail(*refusal);
