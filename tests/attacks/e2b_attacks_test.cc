@@ -605,6 +605,23 @@ TEST_F(E2bAttack, EventsThatAreNotPolledAreBounded) {
   EXPECT_TRUE(made == 15 || made == 16) << made;
 }
 
+// Its directory is gone, but not what happened there; and another watcher does not drop it.
+TEST_F(E2bAttack, EventsOfAWatchThatIsOverAreKept) {
+  const Box x = make(mine());
+  const std::string filesystem = "/filesystem.Filesystem/";
+  ASSERT_EQ(rpc(x, filesystem + "MakeDir", {{"path", "dir"}}).status, 200);
+  const Answer watcher = rpc(x, filesystem + "CreateWatcher", {{"path", "dir"}});
+  if (watcher.status == 501) GTEST_SKIP() << "this backend has no watches";
+  ASSERT_EQ(watcher.status, 200) << watcher.text;
+  (void)run(x, ": > dir/seen; sleep 1; rm -r dir");
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const Answer other = rpc(x, filesystem + "CreateWatcher", {{"path", "."}});
+  ASSERT_EQ(other.status, 200) << other.text;
+  const Answer events = rpc(x, filesystem + "GetWatcherEvents", watcher.body);
+  EXPECT_EQ(events.status, 200);
+  EXPECT_NE(events.text.find("\"seen\""), std::string::npos) << events.text;
+}
+
 TEST_F(E2bAttack, UsersThatTheOperatorDoesNotNameAreRefused) {
   const Box x = make(mine());
   for (const char* user : {"root", "0", "-1", "4294967295", "nobody"}) {
