@@ -334,6 +334,13 @@ TEST_F(E2bAttack, ASignatureOpensOnlyWhatItWasMadeFor) {
       barred(ask("GET", "/files?path=f&signature_expiration=1" + signature(x, "f", "read", "", "1"), named)));
   EXPECT_TRUE(barred(ask("POST", kList + good.substr(good.find('?')),
                          {{"E2b-Sandbox-Id", x.id}, {"Content-Type", "application/json"}}, "{}")));
+  const Answer as_other = ask("POST", "/files?path=as" + signature(x, "as", "write"),
+                              {{"E2b-Sandbox-Id", x.id},
+                               {"Content-Type", "application/octet-stream"},
+                               {"Authorization", "Basic " + base64("other:")}},
+                              "x");
+  EXPECT_EQ(as_other.status, 200) << "its owner is the signed one, none: " << as_other.text;
+  EXPECT_EQ(ask("GET", "/files?path=as", x.headers()).text, "x");
   // One text, two meanings: a file named like an operation, and a user named like one.
   const Answer shifted =
       ask("POST", "/files?path=x&username=" + url_text("e:read:u") + signature(x, "x:write:e", "read", "u"),
@@ -464,6 +471,7 @@ TEST_F(E2bAttack, WhatIsKeptOfASandboxIsBounded) {
     EXPECT_TRUE(refuses({{field, {{"A", 5}}}})) << field;
     EXPECT_TRUE(refuses({{field, {{"A", std::string("\0", 1)}}}})) << field;
     EXPECT_TRUE(refuses({{field, Json::array()}})) << field;
+    EXPECT_TRUE(refuses({{field, {{"A", std::string(30000, '\x01')}}}})) << field << " is 180 kB as JSON";
   }
   EXPECT_TRUE(refuses({{"envVars", {{"A=B", "x"}}}}));
   EXPECT_TRUE(refuses({{"envVars", {{"", "x"}}}}));
@@ -531,6 +539,10 @@ TEST_F(E2bAttack, UploadsThatAreHostileLeaveNothing) {
   std::string many;
   for (int i = 0; i < 10001; ++i) many += "--b\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\n\r\n";
   EXPECT_EQ(upload(many + "--b--\r\n").status, 400);
+  const std::string other =
+      "--b\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\n" + std::string(2 << 20, 'x') + "\r\n";
+  EXPECT_EQ(upload(other + part("behind", "x") + "--b--\r\n").status, 400);
+  EXPECT_FALSE(there("behind"));
   for (const char* name : {"../../../../etc/isogate-planted", "/etc/isogate-planted"}) {
     const Answer planted = upload(part(name, "x") + "--b--\r\n");
     EXPECT_TRUE(isolates() || planted.status >= 400) << planted.text;
@@ -542,6 +554,8 @@ TEST_F(E2bAttack, UploadsThatAreHostileLeaveNothing) {
   EXPECT_FALSE(there("packed"));
   packed.back().second = "br";
   EXPECT_EQ(ask("POST", "/files?path=packed", packed, "x").status, 415);
+  packed.back() = {"Content-Range", "bytes 5-8/9"};
+  EXPECT_EQ(ask("POST", "/files?path=packed", packed, "tail").status, 400) << "it is not all of the file";
 }
 
 // Otherwise a caller could make the gateway unpack the rest of a refused upload for as long as it likes.
@@ -589,6 +603,23 @@ TEST_F(E2bAttack, EventsThatAreNotPolledAreBounded) {
   }
   EXPECT_EQ(made + refused, 17);
   EXPECT_TRUE(made == 15 || made == 16) << made;
+}
+
+// Its directory is gone, but not what happened there; and another watcher does not drop it.
+TEST_F(E2bAttack, EventsOfAWatchThatIsOverAreKept) {
+  const Box x = make(mine());
+  const std::string filesystem = "/filesystem.Filesystem/";
+  ASSERT_EQ(rpc(x, filesystem + "MakeDir", {{"path", "dir"}}).status, 200);
+  const Answer watcher = rpc(x, filesystem + "CreateWatcher", {{"path", "dir"}});
+  if (watcher.status == 501) GTEST_SKIP() << "this backend has no watches";
+  ASSERT_EQ(watcher.status, 200) << watcher.text;
+  (void)run(x, ": > dir/seen; sleep 1; rm -r dir");
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const Answer other = rpc(x, filesystem + "CreateWatcher", {{"path", "."}});
+  ASSERT_EQ(other.status, 200) << other.text;
+  const Answer events = rpc(x, filesystem + "GetWatcherEvents", watcher.body);
+  EXPECT_EQ(events.status, 200);
+  EXPECT_NE(events.text.find("\"seen\""), std::string::npos) << events.text;
 }
 
 TEST_F(E2bAttack, UsersThatTheOperatorDoesNotNameAreRefused) {

@@ -71,6 +71,44 @@ void a_range_is_answered_with_206(World& w) {
   }
 }
 
+void a_range_of_another_version_is_the_whole_file(World& w) {
+  const auto tag = [&] { return w.me.call("HEAD", w.me.file_url("versions")).header("ETag"); };
+  const auto rest = [&](const std::string& condition) {
+    return w.me.call("GET", w.me.file_url("versions"), {{"Range", "bytes=1-"}, {"If-Range", condition}});
+  };
+  ASSERT_TRUE(succeeded(put(w.me, "versions", "one")));
+  const std::string first = tag();
+  ASSERT_TRUE(succeeded(put(w.me, "versions", "second")));
+  const std::string second = tag();
+  for (const std::string& condition :
+       {first, "W/" + second, std::string("Fri, 01 Jan 2038 00:00:00 GMT"), std::string()}) {
+    const Answer whole = rest(condition);
+    EXPECT_EQ(whole.status, 200) << condition;
+    EXPECT_EQ(whole.text, "second") << condition;
+  }
+  const Answer part = rest(second);
+  EXPECT_EQ(part.status, 206);
+  EXPECT_EQ(part.text, "econd");
+}
+
+void a_part_or_a_condition_changes_no_file(World& w) {
+  ASSERT_TRUE(succeeded(put(w.me, "kept", "all of it")));
+  const std::string archive = "/workspace/archive?agent_id=" + w.me.agent();
+  const auto asked = [&](const std::string& method, const std::string& target, const std::string& name,
+                         const std::string& value) {
+    return w.me.call(method, target, {{name, value}}, method == "PUT" ? "tail" : "");
+  };
+  for (const std::string& target : {w.me.file_url("kept"), archive})
+    EXPECT_TRUE(refused(asked("PUT", target, "Content-Range", "bytes 5-8/9"), 400, "invalid_request"));
+  for (const auto& [name, value] : {std::pair{"If-Match", "\"0-0\""}, std::pair{"If-None-Match", "*"},
+                                    std::pair{"If-Unmodified-Since", "Fri, 01 Jan 1999 00:00:00 GMT"}}) {
+    EXPECT_TRUE(refused(asked("PUT", w.me.file_url("kept"), name, value), 501, "unsupported")) << name;
+    EXPECT_TRUE(refused(asked("DELETE", w.me.file_url("kept"), name, value), 501, "unsupported")) << name;
+    EXPECT_TRUE(refused(asked("PUT", archive, name, value), 501, "unsupported")) << name;
+  }
+  EXPECT_EQ(w.me.content("kept"), "all of it");
+}
+
 void the_query_says_how_to_write(World& w) {
   const auto with = [&](const std::string& query, const std::string& bytes) {
     return w.me.call("PUT", w.me.file_url("q/file") + query, {}, bytes);
@@ -206,6 +244,8 @@ const Case kRawFileCases[] = {
     {"a_file_goes_up_and_down_and_away", 5, a_file_goes_up_and_down_and_away},
     {"an_empty_file_is_a_file", 5, an_empty_file_is_a_file},
     {"a_range_is_answered_with_206", 5, a_range_is_answered_with_206},
+    {"a_range_of_another_version_is_the_whole_file", 5, a_range_of_another_version_is_the_whole_file},
+    {"a_part_or_a_condition_changes_no_file", 5, a_part_or_a_condition_changes_no_file},
     {"the_query_says_how_to_write", 5, the_query_says_how_to_write},
     {"names_are_decoded_exactly_once", 5, names_are_decoded_exactly_once},
     {"expect_continue_is_answered_before_the_body", 0, expect_continue_is_answered_before_the_body},

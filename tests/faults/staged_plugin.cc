@@ -80,8 +80,9 @@ class StagedSandbox final : public sdk::Sandbox {
       std::this_thread::sleep_for(std::chrono::milliseconds(600));
       throw sdk::Error(ISOGATE_PERMISSION_DENIED, "there is no such user");
     }
+    const char* answer = stage_.has("home") ? "/home/user\n" : "sound\n";
     [[maybe_unused]] const bool said =
-        call.write_all(request.stdout_fd, sound_ && !closing_ ? "sound\n" : "UNSOUND\n");
+        call.write_all(request.stdout_fd, sound_ && !closing_ ? answer : "UNSOUND\n");
     if (stage_.fails("unproven")) return;
     result.flags = ISOGATE_RESULT_PROVEN;
     result.isolation = stage_.fails("weaker") ? ISOGATE_ISOLATION_NONE : ISOGATE_ISOLATION_NAMESPACE;

@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
+#include <regex>
 #include <thread>
 
 #include "tests/framing/framing.h"
@@ -15,8 +17,9 @@ class Queue : public testing::Test {
     if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
   }
   // Two tenants, whose keys are `a` and `b`, 64 times.
-  static std::unique_ptr<Gateway> gateway_with(const std::string& limits) {
-    std::string yaml = "allow_unisolated: true\nbackends: [{name: local}]\nlimits: {" + limits + "}\nkeys:\n";
+  static std::unique_ptr<Gateway> gateway_with(const std::string& limits, const std::string& more = {}) {
+    std::string yaml =
+        "allow_unisolated: true\nbackends: [{name: local}]\n" + more + "limits: {" + limits + "}\nkeys:\n";
     for (const char name : {'a', 'b'})
       yaml += std::string("  - {name: ") + name + ", tenant: " + name +
               ", sha256: " + sha256_hex(std::string(64, name)) + "}\n";
@@ -30,6 +33,33 @@ class Queue : public testing::Test {
         std::make_unique<ExecStream>(caller, Json{{"command", "sleep 60"}, {"timeout_sec", 100}}, 100);
     EXPECT_EQ(stream->next().value_or(Json::object()).value("event", ""), "start");
     return stream;
+  }
+
+  static constexpr const char* kSmall =
+      "max_execs: 2, exec_queue: 1, exec_queue_timeout_sec: 60, max_connections: 200";
+  // A crowd of the tenant `a` calls again and again while all its places are taken.
+  static void expect_slow_refusals(const Gateway& gateway, const std::string& url,
+                                   const std::function<bool(HttpConnection&)>& is_refused,
+                                   ExecStream& running) {
+    std::atomic<bool> over = false;
+    std::atomic<int> refused_calls = 0;
+    std::vector<std::thread> crowd;
+    for (int i = 0; i < 20; ++i) {
+      crowd.emplace_back([&] {
+        HttpConnection connection(url, 100);
+        while (!over)
+          if (is_refused(connection)) ++refused_calls;
+      });
+    }
+    const double took = seconds_of([&] {
+      ::usleep(2000000);
+      EXPECT_EQ(caller(gateway, 'b', "me").out("echo mine"), "mine\n");
+    });
+    over = true;
+    EXPECT_GT(refused_calls, 0);
+    EXPECT_LE(refused_calls, 50 + 100 * took + 20) << "in " << took << " s";
+    running.connection.close();
+    for (std::thread& each : crowd) each.join();
   }
 };
 
@@ -71,30 +101,51 @@ TEST_F(Queue, ATenantWithManySandboxesLeavesPlacesForAnother) {
 
 // Otherwise a crowd of them keeps the front's one thread from the calls of others.
 TEST_F(Queue, WhoIsRefusedAndCallsAgainAtOnceIsAnsweredMoreSlowly) {
-  const auto gateway =
-      gateway_with("max_execs: 2, exec_queue: 1, exec_queue_timeout_sec: 60, max_connections: 200");
+  const auto gateway = gateway_with(kSmall);
   const auto running = occupy(caller(*gateway, 'a', "first"));
-  std::atomic<bool> over = false;
-  std::atomic<int> refused_calls = 0;
-  std::vector<std::thread> crowd;
-  for (int i = 0; i < 20; ++i) {
-    crowd.emplace_back([&] {
-      const Caller me = caller(*gateway, 'a', "first");
-      HttpConnection connection(gateway->url(), 100);
-      while (!over)
-        if (connection.request("POST", "/exec", me.headers(), R"({"command":"true"})").status == 429)
-          ++refused_calls;
-    });
-  }
-  const double took = seconds_of([&] {
-    ::usleep(2000000);
-    EXPECT_EQ(caller(*gateway, 'b', "me").out("echo mine"), "mine\n");
-  });
-  over = true;
-  EXPECT_GT(refused_calls, 0);
-  EXPECT_LE(refused_calls, 50 + 100 * took + 20) << "in " << took << " s";
-  running->connection.close();
-  for (std::thread& each : crowd) each.join();
+  expect_slow_refusals(
+      *gateway, gateway->url(),
+      [&](HttpConnection& connection) {
+        const Headers headers = caller(*gateway, 'a', "first").headers();
+        return connection.request("POST", "/exec", headers, R"({"command":"true"})").status == 429;
+      },
+      *running);
+}
+
+TEST_F(Queue, ARefusalInsideAnAnswerIsAsSlow) {
+  const auto gateway = gateway_with(kSmall, "e2b: {listen: [\"127.0.0.1:0\"]}\n");
+  std::smatch found;
+  const std::string log = gateway->log();
+  ASSERT_TRUE(std::regex_search(log, found, std::regex("unix:\\S+ 127\\.0\\.0\\.1:([0-9]+)"))) << log;
+  const std::string e2b = "http://127.0.0.1:" + found[1].str();
+  const Json box =
+      Json::parse(http_call(e2b, "POST", "/sandboxes",
+                            {{"X-API-Key", std::string(64, 'a')}, {"Content-Type", "application/json"}}, "{}")
+                      .body);
+  auto running = occupy(caller(*gateway, 'a', "first"));
+  const std::string call =
+      R"({"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"exec","arguments":{"command":"true"}}})";
+  expect_slow_refusals(
+      *gateway, gateway->url(),
+      [&](HttpConnection& connection) {
+        const Headers headers = caller(*gateway, 'a', "first").headers();
+        return connection.request("POST", "/mcp/first", headers, call).body.find("\"isError\":true") !=
+               std::string::npos;
+      },
+      *running);
+  running = occupy(caller(*gateway, 'a', "first"));
+  const std::string start = R"({"process":{"cmd":"true"}})";
+  const std::string message = std::string(4, '\0') + static_cast<char>(start.size()) + start;
+  expect_slow_refusals(
+      *gateway, e2b,
+      [&](HttpConnection& connection) {
+        const Headers headers = {{"E2b-Sandbox-Id", box.at("sandboxID")},
+                                 {"X-Access-Token", box.at("envdAccessToken")},
+                                 {"Content-Type", "application/connect+json"}};
+        const std::string body = connection.request("POST", "/process.Process/Start", headers, message).body;
+        return body.find("resource_exhausted") != std::string::npos;
+      },
+      *running);
 }
 
 }  // namespace

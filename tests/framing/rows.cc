@@ -126,6 +126,7 @@ const Row kHostile[] = {
     {"two_keys", kGet + "Authorization: Bearer a\r\nAuthorization: Bearer KEY\r\n\r\n"},
     {"two_agents", kGet + "X-Agent-Id: a\r\nX-Agent-Id: b\r\n\r\n"},
     {"two_types", kGet + "Content-Type: text/plain\r\nContent-Type: application/json\r\n\r\n"},
+    {"two_versions", kGet + "If-Range: \"a\"\r\nIf-Range: \"b\"\r\n\r\n"},
     // Too much.
     {"header_of_64_kib", kGet + "X: " + std::string(65536, 'h') + "\r\n\r\n"},
     {"target_of_64_kib", "GET /" + std::string(65536, 'u') + " HTTP/1.1\r\nHost: gw\r\n\r\n"},

@@ -696,6 +696,7 @@ class ArchiveUpload {
 };
 
 Task<void> handle_archive_upload(App& app, Exchange& exchange) {
+  check_unconditional(exchange);
   FileRequest request = archive_request(app.config, exchange);
   if (query_flag(exchange.query, "replace")) request.target.flags |= ISOGATE_FILE_REPLACE;
   Lease lease = co_await app.sandboxes.acquire(request.wanted);

@@ -349,6 +349,18 @@ void check_path(std::string_view name, std::string_view path) {
     throw invalid_request("`" + std::string(name) + "` holds a NUL byte: " + printable(path, 200));
 }
 
+void check_unconditional(const Exchange& exchange) {
+  if (exchange.has_header("Content-Range"))
+    throw invalid_request(
+        "`Content-Range`: a part of a file cannot be uploaded; send all of it without that header");
+  for (const char* name : {"If-Match", "If-None-Match", "If-Unmodified-Since"})
+    if (exchange.has_header(name))
+      throw ApiError{.code = Code::kUnsupported,
+                     .message = "`" + std::string(name) +
+                                "` is not supported here, because the file may change between the check and "
+                                "the call: leave it out"};
+}
+
 FileRequest request_for(const Config& config, const Exchange& exchange, FileTarget target,
                         const std::optional<std::string>& agent_in_body) {
   if (target.user.size() > kMaxUser)

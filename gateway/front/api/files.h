@@ -24,6 +24,10 @@ uint32_t parse_mode(std::string_view text);  // octal
 // them.
 void check_path(std::string_view name, std::string_view path);
 
+// Of a request that writes or removes: a condition cannot be checked in one step with the write, and a part
+// of a file (Content-Range; RFC 9110, 14.5) would replace all of it.
+void check_unconditional(const Exchange& exchange);
+
 // A call, and the sandbox that it goes to.
 struct FileRequest {
   FileTarget target;

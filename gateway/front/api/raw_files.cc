@@ -87,14 +87,21 @@ class Download {
 
   [[nodiscard]] bool head_only() const { return exchange_.route->method == "HEAD"; }
 
+  // RFC 9110, 13.1.5: a part of another version is not wanted. A date, or a weak tag, is none that fits.
+  [[nodiscard]] std::string_view wanted_range(const Headers& headers) const {
+    const auto tag = std::ranges::find(headers, std::string_view("ETag"), &Headers::value_type::first);
+    const bool fits = tag != headers.end() && tag->second == exchange_.header("If-Range");
+    return !exchange_.has_header("If-Range") || fits ? exchange_.header("Range") : std::string_view();
+  }
+
   Task<bool> send(const ipc::Entry& entry) {
-    const auto range = parse_range(exchange_.header("Range"), entry.size);
+    Headers headers = download_headers(entry);
+    const auto range = parse_range(wanted_range(headers), entry.size);
     if (!range) {
       throw ApiError{
           .code = Code::kRangeNotSatisfiable,
           .message = "the file has " + std::to_string(entry.size) + " bytes; the Range lies outside"};
     }
-    Headers headers = download_headers(entry);
     if (range->partial) {
       headers.emplace_back("Content-Range", "bytes " + std::to_string(range->offset) + "-" +
                                                 std::to_string(range->offset + range->length - 1) + "/" +
@@ -184,6 +191,7 @@ Task<void> handle_download(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_upload(App& app, Exchange& exchange) {
+  check_unconditional(exchange);
   FileRequest request = raw_request(app.config, exchange);
   Lease lease = co_await app.sandboxes.acquire(request.wanted);
   Transfer transfer(lease, FileVerb::kWrite, std::move(request.target));
@@ -206,6 +214,7 @@ Task<void> handle_upload(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_delete(App& app, Exchange& exchange) {
+  check_unconditional(exchange);
   FileRequest request = raw_request(app.config, exchange);
   co_await plain_call(app, exchange, FileVerb::kRemove, std::move(request));
   co_await send_json(exchange);

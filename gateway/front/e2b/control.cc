@@ -2,9 +2,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
+#include "gateway/base/budgets.h"
 #include "gateway/front/api/exec_json.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
@@ -19,13 +23,16 @@
 #include "lib/text.h"
 
 namespace isogate::front::e2b {
+namespace asio = boost::asio;
 namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr size_t kMostPairs = 256, kMostPairBytes = 32768;  // kept, and read with each call
+constexpr size_t kMostRecord = 131072;                      // as JSON, where a control character is six bytes
 constexpr uint64_t kMostListed = 100;
+constexpr size_t kReadInATurn = 32;  // records, of a list
 constexpr std::chrono::seconds kFirstExecWithin{30};
 constexpr uint64_t kMostSaid = 4096;  // by it
 
@@ -159,6 +166,14 @@ void refuse_what_is_not_there(const json& body) {
                             "` is not supported: the operator decides with `egress` what sandboxes reach");
 }
 
+// The expiry of one that is not ready yet: its time begins then. It is there for a gateway that ends
+// meanwhile.
+int64_t expiry_while_made(const App& app, uint64_t seconds) {
+  const std::chrono::seconds most = budget::kOpen + budget::kMeasure + kFirstExecWithin + budget::kReturn;
+  const uint64_t in_queues = 2 * uint64_t{app.config.limits.exec_queue_timeout_sec};
+  return from_now(seconds + static_cast<uint64_t>(most.count()) + in_queues);
+}
+
 // The first exec proves that it works, too.
 Task<std::string> ask_for_home(App& app, Exchange& exchange, const std::string& agent) {
   ExecSpec spec;
@@ -169,6 +184,7 @@ Task<std::string> ask_for_home(App& app, Exchange& exchange, const std::string& 
   spec.call.env.assign(app.config.exec.env.begin(), app.config.exec.env.end());
   spec.shown = "where is HOME";
   spec.timeout_sec = static_cast<double>(kFirstExecWithin.count());
+  spec.existing = true;  // one that is being ended must not come back as another
   Captured captured(kMostSaid, exchange.memory);
   const ExecAnswer answer = co_await run_exec(app, spec, captured, exchange.watch_client(), exchange.memory);
   auto [home, error] = captured.ended(answer);
@@ -189,6 +205,19 @@ void check_internet(const json& body, const Lease& lease) {
       lease.backend->config.name + "`, without which nothing measures that sandboxes have no network");
 }
 
+// Where it cannot be ended now it has expired, and end_expired() goes on.
+Task<void> end_unfinished(App& app, const Exchange& exchange, const std::string& id) {
+  const SandboxPtr sandbox = app.sandboxes.records.known(exchange.principal.tenant, id);
+  if (!sandbox) co_return;
+  try {
+    co_await app.sandboxes.end(exchange.principal.tenant, id, true, exchange.request_id);
+  } catch (...) {
+    sandbox->row.expires_ms = steady_date_ms();
+    log::warn("sandbox_not_ended",
+              {{"sandbox_id", sandbox->row.sandbox_id}, {"reason", "its creation failed"}});
+  }
+}
+
 Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
   const json body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
   refuse_what_is_not_there(body);
@@ -200,12 +229,16 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
                 .started_ms = steady_date_ms()};
   const uint64_t seconds = std::max<uint64_t>(timeout_in(app, body, "timeout"), 1);
   record.token = new_token();
+  if (const size_t size = record_text(record).size(); size > kMostRecord)
+    throw invalid_request("`metadata` and `envVars` have " + std::to_string(size) +
+                          " bytes as JSON, where a control character has six; at most " +
+                          std::to_string(kMostRecord) + " are kept");
   const std::string id = sandbox_of_token(record.token);
   Wanted wanted{.tenant = exchange.principal.tenant,
                 .agent = id,
                 .request_id = exchange.request_id,
                 .image = image_of_template(app, record.template_id),
-                .expires_ms = from_now(seconds),
+                .expires_ms = expiry_while_made(app, seconds),
                 .e2b_record = record_text(record)};
   if (wanted.image->empty()) wanted.image.reset();
   std::exception_ptr failure;
@@ -220,8 +253,7 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
     failure = std::current_exception();
   }
   if (failure) {
-    if (app.sandboxes.records.known(exchange.principal.tenant, id))
-      co_await app.sandboxes.end(exchange.principal.tenant, id, true, exchange.request_id);
+    co_await end_unfinished(app, exchange, id);
     std::rethrow_exception(failure);
   }
   co_await exchange.send(201, "application/json", json_text(created_json(app, found)));
@@ -286,19 +318,14 @@ bool fits(const Record& record, const std::string& parameter) {
   return true;
 }
 
-std::vector<Found> sandboxes_of(const App& app, const Exchange& exchange) {
-  std::vector<Found> all;
-  for (const auto& each : app.sandboxes.records.of(exchange.principal.tenant)) {
-    if (each->row.e2b_record.empty()) continue;
-    try {
-      all.push_back(find_sandbox(app, exchange.principal.tenant, each->row.agent_id));
-    } catch (const ApiError&) {  // it has expired
-    }
-  }
-  std::ranges::sort(all, [](const Found& a, const Found& b) {
-    return std::pair(a.record.started_ms, a.sandbox->row.agent_id) >
-           std::pair(b.record.started_ms, b.sandbox->row.agent_id);
+// The newest first, or last. Their records are not read.
+std::vector<SandboxPtr> sandboxes_of(const App& app, const Exchange& exchange) {
+  std::vector<SandboxPtr> all = app.sandboxes.records.of(exchange.principal.tenant);
+  std::erase_if(all, [](const SandboxPtr& each) { return each->row.e2b_record.empty(); });
+  std::ranges::sort(all, std::greater(), [](const SandboxPtr& each) {
+    return std::pair(each->row.created_ms, std::string_view(each->row.agent_id));
   });
+  if (query_parameter(exchange.query, "order") == "asc") std::ranges::reverse(all);
   return all;
 }
 
@@ -334,31 +361,49 @@ class Filter {
   std::string started_after_;  // RFC 3339, UTC: as text it is ordered like the time
 };
 
-// The newest first, or last. `nextToken` is the id of the last one of the page before.
-Task<void> handle_sandboxes(App& app, Exchange& exchange) {
+struct Page {
+  std::string text;  // JSON, claimed
+  std::string next;  // the id of its last one; empty: there are no more
+};
+
+// `nextToken` is the id of the last one of the page before.
+Task<Page> page_of(const App& app, Exchange& exchange) {
   const uint64_t limit = number_parameter(exchange.query, "limit", kMostListed, kMostListed);
   const auto after = query_parameter(exchange.query, "nextToken");
   const Filter filter(exchange.query);
-  std::vector<Found> all = sandboxes_of(app, exchange);
-  if (query_parameter(exchange.query, "order") == "asc") std::ranges::reverse(all);
-  ordered_json list = ordered_json::array();
+  const std::vector<SandboxPtr> all = sandboxes_of(app, exchange);
   bool begun = !after || after->empty();
-  std::string next;
-  for (const Found& found : all) {
-    const bool shown = begun && filter.lets_through(found);
-    if (!begun && found.sandbox->row.agent_id == *after) begun = true;
-    if (!shown) continue;
-    if (list.size() == limit) {
-      next = list.back()["sandboxID"];
+  Page page{"[", ""};
+  std::string last;
+  size_t read = 0;
+  uint64_t listed = 0;
+  for (const SandboxPtr& each : all) {
+    const std::string& id = each->row.agent_id;
+    if (!begun) {
+      begun = id == *after;
+      continue;
+    }
+    if (++read % kReadInATurn == 0) co_await asio::post(asio::use_awaitable);
+    const auto found = found_in(each);
+    if (!found || !filter.lets_through(*found)) continue;
+    if (listed == limit) {
+      page.next = last;
       break;
     }
-    list.push_back(listed_json(app, found));
+    const std::string one = json_text(listed_json(app, *found));
+    exchange.memory.add(one.size());
+    page.text.append(listed++ == 0 ? "" : ",").append(one);
+    last = id;
   }
-  const std::string text = json_text(list);
-  exchange.memory.add(text.size());
+  page.text += ']';
+  co_return page;
+}
+
+Task<void> handle_sandboxes(App& app, Exchange& exchange) {
+  const Page page = co_await page_of(app, exchange);
   Headers headers;
-  if (!next.empty()) headers.emplace_back("X-Next-Token", next);
-  co_await exchange.send(200, "application/json", text, headers);
+  if (!page.next.empty()) headers.emplace_back("X-Next-Token", page.next);
+  co_await exchange.send(200, "application/json", page.text, headers);
 }
 
 ordered_json metrics_json(const App& app, const Found& found) {

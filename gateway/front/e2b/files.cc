@@ -35,9 +35,12 @@ std::optional<std::string> form_parameter(const Exchange& exchange, std::string_
   return query_parameter(query, name);
 }
 
+// A signature covers the query alone.
 std::string user_in_query(const Exchange& exchange) {
   const auto name = form_parameter(exchange, "username");
-  return name ? user_named(*name) : user_of(exchange);
+  if (name) return user_named(*name);
+  const bool signed_url = exchange.header("X-Access-Token").empty() && signature_in(exchange);
+  return signed_url ? std::string() : user_of(exchange);
 }
 
 std::string path_in_query(const Exchange& exchange) {
@@ -86,6 +89,7 @@ Task<void> write_parts(App& app, Exchange& exchange, const std::string& boundary
 }
 
 Task<void> handle_upload(App& app, Exchange& exchange) {
+  check_unconditional(exchange);
   ordered_json written = ordered_json::array();
   ReadBody read = [&](char* data, size_t size) { return exchange.read_body_some(data, size); };
   std::optional<Gunzip> packed;

@@ -170,7 +170,7 @@ Task<void> handle_watcher_events(App& app, Exchange& exchange) {
   for (const FileEvent& event : co_await app.e2b->watchers.take(exchange, id))
     events.push_back(event_json(event));
   const ordered_json answer = {{"events", std::move(events)}};
-  co_await send_message(exchange, answer);
+  co_await send_claimed(exchange, json_text(answer));
 }
 
 Task<void> handle_watcher_remove(App& app, Exchange& exchange) {

@@ -3,14 +3,18 @@
 #include <zlib.h>
 
 #include <array>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <new>
 
 #include "gateway/front/base/api_error.h"
 
 namespace isogate::front::e2b {
+namespace asio = boost::asio;
 namespace {
 
-constexpr int kGzip = 15 + 16;  // the largest window, and gzip's header
+constexpr int kGzip = 15 + 16;     // the largest window, and gzip's header
+constexpr size_t kTurn = 1 << 20;  // 32 KiB may hold 33 MiB
 
 }  // namespace
 
@@ -18,6 +22,7 @@ struct Gunzip::Stream {
   z_stream z{};
   std::array<char, 32768> in{};
   bool at_end = false;
+  size_t turn = 0;  // unpacked since others had theirs
 };
 
 Gunzip::Gunzip(ReadBody packed) : packed_(std::move(packed)), stream_(std::make_unique<Stream>()) {
@@ -26,7 +31,11 @@ Gunzip::Gunzip(ReadBody packed) : packed_(std::move(packed)), stream_(std::make_
 
 Gunzip::~Gunzip() { ::inflateEnd(&stream_->z); }
 
-boost::asio::awaitable<size_t> Gunzip::read(char* data, size_t size) {
+asio::awaitable<size_t> Gunzip::read(char* data, size_t size) {
+  if (stream_->turn >= kTurn) {
+    stream_->turn = 0;
+    co_await asio::post(asio::use_awaitable);
+  }
   z_stream& z = stream_->z;
   z.next_out = reinterpret_cast<Bytef*>(data);
   z.avail_out = static_cast<uInt>(size);
@@ -44,6 +53,7 @@ boost::asio::awaitable<size_t> Gunzip::read(char* data, size_t size) {
   if (stream_->at_end && z.avail_out == size &&
       (z.avail_in != 0 || co_await packed_(stream_->in.data(), stream_->in.size()) != 0))
     throw invalid_request("something stands behind the body's gzip");
+  stream_->turn += size - z.avail_out;
   co_return size - z.avail_out;
 }
 

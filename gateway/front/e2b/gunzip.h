@@ -15,7 +15,8 @@ class Gunzip {
  public:
   explicit Gunzip(ReadBody packed);
   ~Gunzip();
-  // The same, of what was packed. Throws ApiError invalid_request: it is no gzip, or ends in the middle.
+  // The same, of what was packed; others have their turn after each MiB of it. Throws ApiError
+  // invalid_request: it is no gzip, or ends in the middle.
   boost::asio::awaitable<size_t> read(char* data, size_t size);
 
  private:

@@ -73,6 +73,13 @@ asio::awaitable<bool> Multipart::more() {
   co_return n > 0;
 }
 
+void Multipart::skip(size_t bytes) {
+  skipped_ += bytes;
+  if (skipped_ > kMostSkipped)
+    throw invalid_request("over " + std::to_string(kMostSkipped) +
+                          " bytes of the body are in no part named `file`");
+}
+
 // Without its end.
 asio::awaitable<std::string> Multipart::take_line() {
   for (;;) {
@@ -110,15 +117,18 @@ asio::awaitable<std::string_view> Multipart::read() {
 asio::awaitable<std::optional<Multipart::Part>> Multipart::next() {
   if (over_) co_return std::nullopt;
   if (parts_ == 0) in_part_ = true;  // what stands before the first boundary
-  while (!(co_await read()).empty()) {
-  }
+  for (std::string_view piece = co_await read(); !piece.empty(); piece = co_await read()) skip(piece.size());
   while (kept_.size() - taken_ < delimiter_.size() + 2)
     if (!co_await more()) throw malformed("it has no last boundary");
   taken_ += delimiter_.size();
   if (kept_.compare(taken_, 2, "--") == 0) {
     over_ = true;
+    skip(kept_.size() - taken_);
     taken_ = kept_.size();
-    while (co_await more()) taken_ = kept_.size();
+    while (co_await more()) {
+      skip(kept_.size());
+      taken_ = kept_.size();
+    }
     co_return std::nullopt;
   }
   if (!trimmed(co_await take_line()).empty()) throw malformed("something stands behind a boundary");

@@ -16,6 +16,8 @@ std::optional<std::string> boundary_of(std::string_view content_type);
 
 class Multipart {
  public:
+  static constexpr size_t kMostSkipped = 1 << 20;
+
   struct Part {
     std::string name;
     std::optional<std::string> filename;
@@ -24,7 +26,8 @@ class Multipart {
   Multipart(const std::string& boundary, ReadBody read);
 
   // The next part; the rest of the previous one is skipped. nullopt: there are no more, and the body is at
-  // its end. Throws ApiError invalid_request: the body is not multipart, or is cut short.
+  // its end. Throws ApiError invalid_request: the body is not multipart, is cut short, or has over
+  // kMostSkipped bytes in all that are skipped.
   boost::asio::awaitable<std::optional<Part>> next();
   // Further bytes of the part, valid until the next call; empty at its end. Throws the same.
   boost::asio::awaitable<std::string_view> read();
@@ -33,13 +36,14 @@ class Multipart {
   static constexpr size_t kRead = 65536, kMostHead = 8192, kMostParts = 10000;
 
   boost::asio::awaitable<bool> more();
+  void skip(size_t bytes);
   boost::asio::awaitable<std::string> take_line();
 
   const std::string delimiter_;  // in front of the boundary, too
   const ReadBody read_;
   std::string piece_, kept_;
   size_t taken_ = 0;  // of `kept_`, by the caller
-  size_t parts_ = 0;
+  size_t parts_ = 0, skipped_ = 0;
   bool in_part_ = false, over_ = false;
 };
 

@@ -18,7 +18,7 @@ inline constexpr std::string_view kHome = "/home/user";  // as SDKs expect it
 struct Record {
   std::string template_id;
   std::string token;  // X-Access-Token of its calls: 256 random bits, base32
-  std::string home;   // kHome if that is its workspace, else HOME of its programs
+  std::string home;   // kHome if that is its workspace, else HOME of its programs; empty: not known yet
   Pairs metadata, env;
   int64_t started_ms = 0;
 };

@@ -10,14 +10,6 @@
 namespace isogate::front::e2b {
 namespace {
 
-std::optional<Found> found_in(std::shared_ptr<Sandbox> sandbox) {
-  if (!sandbox || !sandbox->row.was_accepted()) return std::nullopt;
-  const SandboxRow& row = sandbox->row;
-  auto record = record_in(row.e2b_record);
-  if (!record || (row.expires_ms != 0 && row.expires_ms <= steady_date_ms())) return std::nullopt;
-  return Found{std::move(sandbox), std::move(*record)};
-}
-
 constexpr size_t kIdSize = 21;
 constexpr size_t kTriedForAnyone = 1000;  // sandboxes, at about 1 us each
 
@@ -46,6 +38,15 @@ ApiError no_such_sandbox(const std::string& id) {
   return {.code = Code::kSandboxNotFound,
           .message = "the sandbox `" + printable(id, 80) +
                      "` was not found: it was ended, or its timeout has passed"};
+}
+
+std::optional<Found> found_in(std::shared_ptr<Sandbox> sandbox) {
+  if (!sandbox || !sandbox->known || !sandbox->row.was_accepted()) return std::nullopt;
+  const SandboxRow& row = sandbox->row;
+  auto record = record_in(row.e2b_record);
+  if (!record || record->home.empty() || (row.expires_ms != 0 && row.expires_ms <= steady_date_ms()))
+    return std::nullopt;
+  return Found{std::move(sandbox), std::move(*record)};
 }
 
 Found find_sandbox(const App& app, const std::string& tenant, const std::string& id) {

@@ -20,10 +20,12 @@ struct Found {
 };
 
 // Of the tenant. Throws ApiError sandbox_not_found: it does not exist, has expired, or was not created by
-// the E2B listener.
+// the E2B listener; or its creation is not complete.
 Found find_sandbox(const App& app, const std::string& tenant, const std::string& id);
 // Of any tenant. nullopt: the same.
 std::optional<Found> look_for_sandbox(const App& app, const std::string& id);
+// This one. nullopt: the same, or it is null.
+std::optional<Found> found_in(std::shared_ptr<Sandbox> sandbox);
 ApiError no_such_sandbox(const std::string& id);
 
 // The token: the id of its sandbox, then a secret. Some calls name their sandbox only by the token. The id

@@ -16,6 +16,21 @@ using std::chrono::steady_clock;
 // Who asks has just written a file: its event is on the way, if behind others.
 constexpr std::chrono::milliseconds kSettle{100}, kQuiet{30};
 constexpr int kMostWaits = 10;
+constexpr size_t kOver = 1024;  // what one that is over takes, beside its events
+
+uint64_t bytes_of(const std::deque<FileEvent>& events) {
+  uint64_t bytes = 0;
+  for (const FileEvent& event : events) bytes += sizeof event + event.name.size();
+  return bytes;
+}
+
+// As JSON: a byte of a name is six at most.
+uint64_t answer_bytes(const std::deque<FileEvent>& events) {
+  constexpr uint64_t kOfOne = 64;
+  uint64_t bytes = kOfOne;
+  for (const FileEvent& event : events) bytes += kOfOne + 6 * event.name.size();
+  return bytes;
+}
 
 }  // namespace
 
@@ -83,11 +98,12 @@ Task<void> Watchers::follow(std::shared_ptr<Watcher> watcher) {
     watcher->changes->notify();
   }
   watcher->over = true;
-  watcher->memory.hold(std::min(watcher->bytes, kMostBytes));  // its events may still be fetched
+  // Its events may still be fetched.
+  watcher->memory.hold(std::min(watcher->memory.bytes(), kOver + bytes_of(watcher->events)));
   watcher->changes->notify();
 }
 
-Task<std::deque<FileEvent>> Watchers::take(const Exchange& exchange, const std::string& id) {
+Task<std::deque<FileEvent>> Watchers::take(Exchange& exchange, const std::string& id) {
   const auto watcher = find(exchange, id);
   watcher->asked = steady_clock::now();
   for (int waits = 0; waits < kMostWaits; ++waits) {
@@ -96,6 +112,7 @@ Task<std::deque<FileEvent>> Watchers::take(const Exchange& exchange, const std::
     co_await watcher->changes->until(came, before == 0 ? kSettle : kQuiet);
     if (!came() || watcher->over) break;
   }
+  if (!watcher->missed) exchange.memory.add(answer_bytes(watcher->events));
   watcher->bytes = 0;
   if (std::exchange(watcher->missed, false)) {
     watcher->events.clear();
@@ -125,7 +142,8 @@ void Watchers::forget_old() {
   const auto before = steady_clock::now() - kForgetAfter;
   std::erase_if(all_, [&](const auto& each) {
     const auto& watcher = each.second;
-    if (watcher->asked >= before && !watcher->over) return false;
+    const bool is_empty = watcher->over && watcher->events.empty() && !watcher->missed;
+    if (watcher->asked >= before && !is_empty) return false;
     watcher->removed = true;
     watcher->watch->end(WatchEnd::kFailed);
     return true;

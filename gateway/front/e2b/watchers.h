@@ -26,9 +26,9 @@ class Watchers {
 
   // Begins one; its id. Throws ApiError.
   Task<std::string> add(App& app, Exchange& exchange, FileRequest request);
-  // The events since the last call. Throws ApiError: the sandbox has no watch of that id, or events were
-  // lost.
-  Task<std::deque<FileEvent>> take(const Exchange& exchange, const std::string& id);
+  // The events since the last call; exchange.memory holds what the answer takes. Throws ApiError: the sandbox
+  // has no watch of that id, events were lost, or the answer has no room: then they stay.
+  Task<std::deque<FileEvent>> take(Exchange& exchange, const std::string& id);
   void remove(const Exchange& exchange, const std::string& id);
 
  private:

@@ -258,6 +258,8 @@ class Flight {
   asio::awaitable<ExecAnswer> run();
 
  private:
+  asio::awaitable<ExecAnswer> fly();
+  void close_journal();
   void complete_call();
   [[nodiscard]] bool can_keep() const;
   void keep();
@@ -291,6 +293,7 @@ class Flight {
   Event stated_{app_.executor};        // these are known
   Killer listing_;                     // of artifacts
   bool timed_out_ = false;
+  bool journaled_ = false;  // its row is open, and nobody else will close it
   std::function<void()> kill_ = [this] { kill(); };
   ExecAnswer answer_;
 };
@@ -395,6 +398,8 @@ asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
     co_await artifacts.after(answer_, listing_);
   } catch (const ApiError& error) {
     answer_.message = "its artifacts could not be listed: " + error.message;
+  } catch (const std::exception& error) {
+    answer_.message = "its artifacts could not be listed: " + std::string(error.what());
   }
   timer_.cancel();
 }
@@ -415,12 +420,22 @@ void Flight::journal_start() {
                            .started_ms = answer_.started_ms,
                            .ended = std::nullopt,
                            .kept = kept});
+  journaled_ = true;
 }
 
 // `pipes`: closed then, too.
 void Flight::journal_end(std::array<std::shared_ptr<Stream>, 2> pipes) {
+  journaled_ = false;
   after_response(app_.executor, [&app = app_, ending = ending_of(spec_, answer_), cancel = cancel_,
                                  pipes = std::move(pipes)] { ending.record(app); });
+}
+
+// Of one that an exception ends.
+void Flight::close_journal() {
+  if (!std::exchange(journaled_, false)) return;
+  answer_.outcome = Outcome::kUnknown;
+  answer_.message = "an internal error; the log has it";
+  ending_of(spec_, answer_).record(app_);
 }
 
 void Flight::give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took) {
@@ -494,6 +509,15 @@ void Flight::conclude(const ipc::Reply& reply) {
 }
 
 asio::awaitable<ExecAnswer> Flight::run() {
+  try {
+    co_return co_await fly();
+  } catch (...) {
+    close_journal();
+    throw;
+  }
+}
+
+asio::awaitable<ExecAnswer> Flight::fly() {
   Pipe out = or_throw(make_pipe());
   Pipe err = or_throw(make_pipe());
   complete_call();
@@ -561,7 +585,10 @@ asio::awaitable<ExecAnswer> Flight::run() {
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
       (reply.status == ISOGATE_LOST && !(spec_.kept && spec_.kept->detached)))
     lease_.lost(reply.status);
-  if (answer_.goes_on) co_return answer_;
+  if (answer_.goes_on) {
+    journaled_ = false;  // by who rejoins it
+    co_return answer_;
+  }
   if (spec_.artifact_dir && reply.status == ISOGATE_OK) co_await list_artifacts(artifacts);
   journal_end({std::move(standard_out), std::move(standard_err)});
   if (never_started) throw from_backend({reply.status, reply.os_errno, reply.message});

@@ -72,6 +72,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     end_.bytes_in += from_client;
     end_.bytes_out += to_client;
   }
+  Task<void> hold_back() override;
   Killer& watch_client() override;
 
  private:
@@ -95,7 +96,6 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Task<size_t> splice_body(PipeEnd& pipe);
   [[noreturn]] void body_was_cut();
   [[nodiscard]] bool body_is_read() const { return chunks_ ? chunks_->done() : body_left_ == 0; }
-  Task<void> hold_back();
   Task<void> answer_error(const ApiError& error);
   Task<void> continue_if_expected();
   Task<bool> receive();

@@ -107,6 +107,10 @@ class Exchange {
   // Both directions have ended.
   [[nodiscard]] virtual bool closed() const = 0;
 
+  // Delays the answer to who was refused with 429 and calls again at once (refusal_pace.h). For a refusal
+  // inside an answer with another status; an ApiError does it by itself.
+  virtual Task<void> hold_back() = 0;
+
   // Adds bytes of a WebSocket's messages to its access log line.
   virtual void count_bytes(uint64_t from_client, uint64_t to_client) = 0;
 

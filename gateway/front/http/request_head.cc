@@ -18,9 +18,12 @@ struct Single {
 constexpr std::array kSingle = {
     Single{"authorization", "decides who asks"},
     Single{"content-length", "decides where the body ends"},
+    Single{"content-range", "decides what the body is"},
     Single{"content-type", "decides how the body is read"},
     Single{"expect", "decides when the body comes"},
     Single{"host", "decides whom is asked"},
+    Single{"if-range", "decides what is answered"},
+    Single{"if-unmodified-since", "decides whether anything is done"},
     Single{"mcp-method", "is what the body says"},
     Single{"mcp-name", "is what the body says"},
     Single{"mcp-protocol-version", "decides how the body is read"},

@@ -179,6 +179,7 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
     throw RpcError{.code = RpcError::kParams, .message = "`arguments` must be an object"};
   record.outcome = "failed";
   ToolResult result;
+  bool too_many = false;
   try {
     if (exchange.watch_client().killed()) throw ClientGone{};
     check_arguments(*tool, arguments);
@@ -195,7 +196,9 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
     throw;
   } catch (const ApiError& error) {
     result = refused(error);
+    too_many = error.code == Code::kRateLimited;
   }
+  if (too_many) co_await exchange.hold_back();
   record.outcome = result.goes_on ? "task" : result.is_error ? "error" : "ok";
   if (!result.goes_on) co_return result_text(result, message.modern);
   events.hand_over(result.goes_on);

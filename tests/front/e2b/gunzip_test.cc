@@ -3,6 +3,11 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include "gateway/front/base/api_error.h"
 #include "tests/front/e2b/body.h"
 
@@ -51,6 +56,29 @@ TEST(Gunzip, WhatIsNoGzipOrIsCutIsRefused) {
   std::string broken = whole;
   broken[broken.size() - 6] = static_cast<char>(broken[broken.size() - 6] ^ 1);  // its checksum
   EXPECT_THROW(unpacked(broken, SIZE_MAX), ApiError);
+}
+
+TEST(Gunzip, OthersHaveTheirTurnWhileMuchIsUnpacked) {
+  const std::string body = packed(std::string(16 << 20, '\0'));
+  int turns = 0;
+  bool over = false;
+  const auto others = [&]() -> boost::asio::awaitable<void> {
+    while (!over) {
+      ++turns;
+      co_await boost::asio::post(boost::asio::use_awaitable);
+    }
+  };
+  const auto read_all = [&]() -> boost::asio::awaitable<void> {
+    const auto executor = co_await boost::asio::this_coro::executor;
+    boost::asio::co_spawn(executor, others(), boost::asio::detached);
+    Gunzip gunzip(body_of(body, SIZE_MAX));
+    std::string piece(65536, '\0');
+    while (co_await gunzip.read(piece.data(), piece.size()) > 0) {
+    }
+    over = true;
+  };
+  run(read_all());
+  EXPECT_GE(turns, 15);
 }
 
 }  // namespace

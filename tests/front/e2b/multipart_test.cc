@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <tuple>
 #include <vector>
 
@@ -75,6 +77,47 @@ TEST(Multipart, WhatIsNotReadOfAPartIsSkipped) {
   };
   run(skip());
   EXPECT_EQ(seen, 2u);
+}
+
+// A gzip of it may be small, and have no end.
+TEST(Multipart, WhatIsSkippedIsBounded) {
+  const auto endless = [](std::string begin) -> ReadBody {
+    const auto first = std::make_shared<std::string>(std::move(begin));
+    const auto given = std::make_shared<size_t>(0);
+    return [first, given](char* data, size_t size) -> boost::asio::awaitable<size_t> {
+      *given += size;
+      if (*given > 4 * Multipart::kMostSkipped) co_return 0;  // so that a failure has an end
+      std::fill_n(data, size, 'x');
+      std::copy(first->begin(), first->end(), data);
+      first->clear();
+      co_return size;
+    };
+  };
+  const std::string small = part("name=a", std::string(1000, 'y'));
+  for (const std::string& begin :
+       {std::string(), std::string("--b0und\r\nX: name=a\r\n\r\n"), small + kEnd}) {
+    std::string refusal;
+    const auto skip = [&]() -> boost::asio::awaitable<void> {
+      Multipart parts("b0und", endless(begin));
+      while (co_await parts.next()) {
+      }
+    };
+    try {
+      run(skip());
+    } catch (const ApiError& error) {
+      refusal = error.message;
+    }
+    EXPECT_NE(refusal.find("1048576 bytes"), std::string::npos) << begin << refusal;
+  }
+  std::string many;
+  for (int i = 0; i < 5; ++i) many += part("name=a", std::string(300000, 'x'));
+  EXPECT_EQ(parts_of(many + kEnd).size(), 5U) << "what is read is not bounded";
+  const auto skip_all = [&]() -> boost::asio::awaitable<void> {
+    Multipart parts("b0und", body_of(many + kEnd, SIZE_MAX));
+    while (co_await parts.next()) {
+    }
+  };
+  EXPECT_THROW(run(skip_all()), ApiError) << "in all";
 }
 
 TEST(Multipart, AMalformedBodyIsRefused) {
