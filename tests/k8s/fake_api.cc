@@ -185,10 +185,9 @@ bool FakeApi::runs(const std::string& pod) const {
   return runners_.contains(pod) && runners_.at(pod)->pid > 0;
 }
 
-pid_t FakeApi::runner_of(const std::string& pod) const {
+std::string FakeApi::workspace_of(const std::string& pod) const {
   const std::lock_guard lock(mutex_);
-  const auto found = runners_.find(pod);
-  return found == runners_.end() ? -1 : found->second->pid;
+  return runners_.at(pod)->workspace;
 }
 
 void FakeApi::freeze(const std::string& pod, bool frozen) const {

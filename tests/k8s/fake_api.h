@@ -42,7 +42,8 @@ class FakeApi {
   // Its container ends and another one of `image` starts under the same UID, as after a patch of its image.
   void restart_container(const std::string& pod, const std::string& image);
   [[nodiscard]] bool runs(const std::string& pod) const;  // its runner
-  [[nodiscard]] pid_t runner_of(const std::string& pod) const;
+  // The directory of this machine that its programs have as their workspace.
+  [[nodiscard]] std::string workspace_of(const std::string& pod) const;
   void freeze(const std::string& pod, bool frozen) const;  // its runner, if there is one
   // All open streams of execs break.
   void cut_streams();

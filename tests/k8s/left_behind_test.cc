@@ -1,6 +1,8 @@
 // A runner that reports that something could not be killed.
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <fstream>
 #include <thread>
 
 #include "tests/eventually.h"
@@ -13,8 +15,9 @@ using test::eventually;
 
 // The program kills its reaper, and its runner, without descriptors, cannot look whether anything is left.
 constexpr const char* kLeaves =
-    "runner=$(awk '/^PPid/ { print $2 }' /proc/$PPID/status); prlimit --pid $runner --nofile=0: && "
-    "kill -9 $PPID; sleep 20";
+    "trap '' HUP TERM; setsid sh -c 'sleep 20 & sleep 20' & "
+    "awk '/^PPid/ { print $2 }' /proc/$PPID/status > its; mv its runner; "
+    "until [ -e leave ]; do sleep 0.05; done; rm runner leave; kill -9 $PPID; sleep 20; true";
 constexpr const char* kNoChecks = R"("liveness_interval_sec": 0)";
 
 class K8sLeftBehind : public OnFake {
@@ -22,17 +25,25 @@ class K8sLeftBehind : public OnFake {
   [[nodiscard]] std::string pod() const {
     return api_.all("pods").empty() ? "" : api_.all("pods")[0].at("metadata").at("name").get<std::string>();
   }
-  void leave_behind(FakeGateway& gateway, FakeGateway::Box& box) const {
-    const std::string there = pod();
-    std::string why;
-    EXPECT_EQ(status_of([&] { gateway.run(box, kLeaves); }, &why), ISOGATE_LOST);
-    EXPECT_EQ(pod(), there) << "it is replaced by a later call";
-    EXPECT_TRUE(api_.runs(there)) << why;
+  static bool limit_files(pid_t pid, rlim_t most) {
     rlimit limit{};
-    ASSERT_EQ(::prlimit(api_.runner_of(there), RLIMIT_NOFILE, nullptr, &limit), 0);
-    EXPECT_EQ(limit.rlim_cur, 0u);
-    limit.rlim_cur = limit.rlim_max;
-    ASSERT_EQ(::prlimit(api_.runner_of(there), RLIMIT_NOFILE, &limit, nullptr), 0);
+    if (::prlimit(pid, RLIMIT_NOFILE, nullptr, &limit) != 0) return false;
+    limit.rlim_cur = std::min(most, limit.rlim_max);
+    return ::prlimit(pid, RLIMIT_NOFILE, &limit, nullptr) == 0;
+  }
+  void leave_behind(FakeGateway& gateway, FakeGateway::Box& box) const {
+    const std::string there = pod(), files = api_.workspace_of(there);
+    isogate_status status = ISOGATE_OK;
+    std::string why;
+    std::thread program([&] { status = status_of([&] { gateway.run(box, kLeaves); }, &why); });
+    pid_t runner = 0;
+    EXPECT_TRUE(eventually(30, [&] { return bool(std::ifstream(files + "/runner") >> runner); }));
+    EXPECT_TRUE(limit_files(runner, 0));
+    std::ofstream(files + "/leave") << "";
+    program.join();
+    EXPECT_EQ(status, ISOGATE_LOST);
+    EXPECT_EQ(pod(), there) << "it is replaced by a later call: " << why;
+    (void)limit_files(runner, RLIM_INFINITY);
   }
   // Runs until there is a file `go`.
   struct LongExec {
@@ -90,6 +101,7 @@ TEST_F(K8sLeftBehind, ALongProgramDoesNotKeepItsPodInUse) {
   start(running, gateway, box);
   leave_behind(gateway, box);
   EXPECT_EQ(gateway.run(box, "echo next"), "next\n") << gateway.log();
+  gateway.write(box, "go", "");  // it has ended already
   running.thread.join();
   EXPECT_NE(running.failure, "");
   EXPECT_FALSE(api_.runs(first));
@@ -103,7 +115,7 @@ TEST_F(K8sLeftBehind, AlsoWithAConnectionForEachCall) {
   auto box = gateway.ready();
   gateway.run(box, "true");
   const std::string first = pod();
-  EXPECT_EQ(status_of([&] { gateway.run(box, kLeaves); }), ISOGATE_LOST);
+  leave_behind(gateway, box);
   EXPECT_EQ(gateway.run(box, "echo next"), "next\n") << gateway.log();
   EXPECT_NE(pod(), first);
 }

@@ -118,13 +118,15 @@ typedef struct isogate_limit {
 #define ISOGATE_EGRESS_PROXY 2u
 #define ISOGATE_EGRESS_ALLOW 3u
 
-#define ISOGATE_OPEN_ATTACH_ONLY (1u << 0)        /* ISOGATE_NO_SANDBOX instead of creating one */
+#define ISOGATE_OPEN_ATTACH_ONLY (1u << 0) /* ISOGATE_NO_SANDBOX instead of creating one. A refusal, such as of
+                                              its egress, is kept for its calls: it can always be closed */
 #define ISOGATE_OPEN_LIMITS_BEST_EFFORT (1u << 1) /* the operator wrote limits: best_effort */
 #define ISOGATE_OPEN_KNOWN (1u << 2) /* it had a workspace: ISOGATE_SANDBOX_LOST if that is lost,
                                         never an empty one; its container may be started again */
 #define ISOGATE_OPEN_RUNNING_ONLY (1u << 3) /* re-attach to what runs; create and start nothing. No call
                                                waits for it. If it cannot be used unchanged, for example
-                                               because settings differ, end it: ISOGATE_NO_SANDBOX.
+                                               because settings differ or are refused, end it:
+                                               ISOGATE_NO_SANDBOX.
                                                Set only where enumerate() reported ISOGATE_SANDBOX_RUNS. */
 
 typedef struct isogate_sandbox_spec {
