@@ -44,7 +44,6 @@ struct SandboxChanges::Opening {
   const ipc::Probe probe = *backend.probe;
   SandboxRow& row = sandbox.row;
   ipc::Opened opened;
-  bool to_purge = false;  // nothing runs in it: no policy is asked for
 
   asio::awaitable<void> run(const Wanted& wanted) {
     if (const auto error = owner.records_.last_error(); error && for_a_call) {
@@ -131,10 +130,8 @@ struct SandboxChanges::Opening {
     call.agent_id = row.agent_id;
     call.handle = row.handle;
     call.image = row.image;
-    if (!to_purge) {
-      call.egress = config.egress;
-      call.limits = config.sandbox_limits;
-    }
+    call.egress = config.egress;
+    call.limits = config.sandbox_limits;
     co_return co_await channel->call(std::move(call));
   }
 
@@ -338,7 +335,6 @@ asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, 
       if (!purge) co_return sandbox.closed();
       // Its workspace is gone, but perhaps not all else: what is complete can be removed completely.
       Opening opening{*this, sandbox, backend, request_id, 0};
-      opening.to_purge = true;
       co_await opening.ask();
       opening.take_to_close();
     }
