@@ -25,6 +25,10 @@
 namespace isogate::docker {
 namespace {
 
+[[noreturn]] void refused_now(const sdk::Error& error) {
+  throw sdk::Error(ISOGATE_NO_SANDBOX, std::string("what ran of it is refused now: ") + error.what());
+}
+
 std::string directory_of_this_program() {
   char path[PATH_MAX];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
@@ -342,9 +346,9 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
 void Backend::re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const {
   try {
     check_asked(spec);
-  } catch (const sdk::Error&) {
+  } catch (const sdk::Error& error) {
     container.end(call);
-    throw;
+    refused_now(error);
   }
   container.re_attach(call);
 }
@@ -383,7 +387,15 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
     identity = {true, uid, uid};
   }
   const uint32_t uid = as_root_ ? identity.uid : ::geteuid();
-  auto [disk, workspace] = open_workspace(call, spec, asked, to_close, identity);
+  DiskWorkspace opened;
+  try {
+    opened = open_workspace(call, spec, asked, to_close, identity);
+  } catch (const sdk::Error& error) {
+    if (!as_it_is || error.status() != ISOGATE_UNSUPPORTED) throw;
+    recorded_container(asked.id, uid).end(call);
+    refused_now(error);
+  }
+  auto& [disk, workspace] = opened;
   Fd gate = or_throw(Workspace::beside(sandboxes_dir_, asked.id, kGateDirectory, {}, 0755));
   Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
@@ -419,9 +431,11 @@ constexpr std::chrono::minutes kStands{10};
 uint64_t limits_of(const EngineInfo& info, bool no_swap) {
   // podman claims that it can there, and silently ignores them.
   if (info.rootless && (info.cgroup_version == "1" || info.cgroup_driver == "none")) return 0;
-  const bool memory = info.memory_limit && (info.swap_limit || no_swap);
+  // podman looks for the files of cgroups v1 also on v2. What it leaves out is seen in the container.
+  const bool says = !(info.podman && info.cgroup_version == "2");
+  const bool memory = info.memory_limit && (info.swap_limit || no_swap || !says);
   return (memory ? ISOGATE_CAP_SANDBOX_LIMIT_MEMORY : 0) |
-         (info.cpu_quota ? ISOGATE_CAP_SANDBOX_LIMIT_CPU : 0) |
+         (info.cpu_quota || !says ? ISOGATE_CAP_SANDBOX_LIMIT_CPU : 0) |
          (info.pids_limit ? ISOGATE_CAP_SANDBOX_LIMIT_PIDS : 0);
 }
 

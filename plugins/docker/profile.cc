@@ -222,7 +222,8 @@ std::string difference_of(const Limits& asked, const std::map<std::string, int64
   for (const auto& [name, value] : engine_limits(asked)) {
     const auto its = found.find(name);
     const int64_t got = its == found.end() ? 0 : its->second;
-    if (got == static_cast<int64_t>(value) || (no_swap && name == "MemorySwap" && got == -1)) continue;
+    // Docker says -1 where it left that out, podman 0.
+    if (got == static_cast<int64_t>(value) || (no_swap && name == "MemorySwap" && got <= 0)) continue;
     all += (all.empty() ? "" : ", ") + name + " is " + std::to_string(got) + " in place of " +
            std::to_string(value);
   }

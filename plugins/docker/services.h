@@ -62,7 +62,7 @@ struct Services {
   void learn(const EngineInfo& info);
   // Whether the Engine is known to see the directories of this host.
   [[nodiscard]] bool sees_this_host() const;
-  // Whether the Engine's machine is known to be this one, and has no swap now.
+  // Whether the Engine's machine seems to be this one, by its data root, and has no swap now.
   [[nodiscard]] bool has_no_swap() const;
   [[nodiscard]] bool limits_best_effort() const;  // as the operator wrote for this backend
 

@@ -76,8 +76,10 @@ TEST_F(K8sLeftBehind, TheNextProgramRunsInAnotherPod) {
   EXPECT_EQ(pod(), second) << "once is enough";
 }
 
-TEST_F(K8sLeftBehind, AWatchDoesNotEndWhatRunsBeside) {
-  FakeGateway gateway(api_, "/state", kNoChecks);
+class K8sLeftBeside : public K8sLeftBehind, public testing::WithParamInterface<const char*> {};
+
+TEST_P(K8sLeftBeside, AWatchDoesNotEndWhatRuns) {
+  FakeGateway gateway(api_, "/state", std::string(kNoChecks) + R"(, "transport": ")" + GetParam() + '"');
   auto box = gateway.ready();
   const std::string first = pod();
   LongExec running;
@@ -92,6 +94,8 @@ TEST_F(K8sLeftBehind, AWatchDoesNotEndWhatRunsBeside) {
   EXPECT_NO_THROW(gateway.watch(box)) << gateway.log();
   EXPECT_NE(pod(), first) << "nothing ran in it any more";
 }
+
+INSTANTIATE_TEST_SUITE_P(Over, K8sLeftBeside, testing::Values("stream", "exec"));
 
 TEST_F(K8sLeftBehind, ALongProgramDoesNotKeepItsPodInUse) {
   FakeGateway gateway(api_, "/state", kNoChecks);

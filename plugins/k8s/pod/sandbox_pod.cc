@@ -711,7 +711,7 @@ SandboxPod::Way SandboxPod::link(Use use, const sdk::Call& call) {
   if (services_.config.transport == RunnerTransport::kExec) return lend(use, call);
   const auto lock = lock_for(mutex_, call);
   check_serves();
-  if (!is_usable(use)) in_time(call, [this](const sdk::Call& within) { relink(within); });
+  if (!is_usable(use)) in_time(call, [&](const sdk::Call& within) { relink(use, within); });
   fresh_ = false;
   return {link_, lease_.record().pod_uid};
 }
@@ -722,15 +722,18 @@ SandboxPod::Way SandboxPod::lend(Use use, const sdk::Call& call) {
   const std::shared_ptr<void> slot(nullptr, [slots = slots_](void*) { slots->release(); });
   const auto lock = lock_for(mutex_, call);
   check_serves();
-  if (!is_usable(use)) in_time(call, [this](const sdk::Call& within) { relink(within); });
+  if (!is_usable(use)) in_time(call, [&](const sdk::Call& within) { relink(use, within); });
   fresh_ = false;
   const auto own = std::exchange(link_, nullptr);
   const auto end = [own, slot](sdk::RunnerLink* link) { link->close("its call has ended"); };
   return {{own.get(), end}, lease_.record().pod_uid};
 }
 
-void SandboxPod::relink(const sdk::Call& call) {
-  const bool left = left_.exchange(false);
+void SandboxPod::relink(Use use, const sdk::Call& call) {
+  // With a connection for each call, others may still run over theirs.
+  const bool spares =
+      services_.config.transport == RunnerTransport::kExec && use != Use::kStart && !is_alone(use);
+  const bool left = !spares && left_.exchange(false);
   if ((left || (link_ && link_->spent())) && suspicion_.empty())
     suspicion_ = "something that ran in it was not seen to end, or is left";
   std::string why = !suspicion_.empty() ? suspicion_ : link_ ? link_->why() : "it was released";

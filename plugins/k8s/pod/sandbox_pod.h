@@ -139,7 +139,7 @@ class SandboxPod {
   [[nodiscard]] bool is_usable(Use use) const;
   isogate_evidence measure_now(const isogate_evidence_request& request, const sdk::Call& call);
   isogate_evidence replace_and_measure(const isogate_evidence_request& request, const sdk::Call& call);
-  void relink(const sdk::Call& call);
+  void relink(Use use, const sdk::Call& call);
   void wait_for_others(const sdk::Call& call, std::chrono::steady_clock::time_point since);
   bool take(Pool& pool, const sdk::Call& call);
   void make(const sdk::Call& call);
