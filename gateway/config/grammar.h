@@ -1,4 +1,4 @@
-// The forms of texts in the configuration: one table. Inside gateway/config only, except split() and
+// The forms of texts in the configuration: one table. Inside gateway/config only, except
 // parse_listen_address().
 #pragma once
 

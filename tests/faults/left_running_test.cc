@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <future>
 #include <thread>
 
 #include "tests/faults/faults.h"
@@ -63,6 +64,29 @@ class LeftRunning : public testing::Test {
 TEST_F(LeftRunning, WhatADeadHostLeftIsStoppedAtTheEnd) {
   begin_with_one();
   kill_host();
+  EXPECT_EQ(stop(), 0) << gateway_->log();
+  EXPECT_EQ(left(".place"), 0u) << gateway_->log();
+}
+
+TEST_F(LeftRunning, WhatAHostThatDiedInACallLeftIsStoppedAtTheEnd) {
+  begin_with_one();
+  std::filesystem::remove(place_.path() + "/ran");
+  fail("stuck-exec");
+  auto call = std::async(std::launch::async, [this] { return run(); });
+  ASSERT_TRUE(eventually(10, [&] { return std::filesystem::exists(place_.path() + "/ran"); }));
+  ::kill(host_of(*gateway_, "staged"), SIGSTOP);
+  fail("");
+  kill_host();
+  EXPECT_EQ(stop(), 0) << gateway_->log();
+  EXPECT_EQ(left(".place"), 0u) << gateway_->log();
+  EXPECT_EQ(call.get().status, 502);
+}
+
+TEST_F(LeftRunning, AStopSoonAfterAnInterruptedDeleteFinishesIt) {
+  begin_with_one();
+  fail("die-stop");
+  EXPECT_EQ(me().call("DELETE", "/sandboxes/me").status, 503);
+  fail("");
   EXPECT_EQ(stop(), 0) << gateway_->log();
   EXPECT_EQ(left(".place"), 0u) << gateway_->log();
 }

@@ -75,6 +75,7 @@ class StagedSandbox final : public sdk::Sandbox {
   void exec(const sdk::Call& call, const isogate_exec_request& request,
             isogate_exec_result& result) override {
     stage_.make("ran");
+    stage_.hang("exec", call);
     if (stage_.fails("lost")) throw sdk::Error(ISOGATE_SANDBOX_LOST, "its workspace is gone");
     if (stage_.fails("late-refusal")) {
       std::this_thread::sleep_for(std::chrono::milliseconds(600));

@@ -139,6 +139,7 @@ class Lease {
     if (status == ISOGATE_SANDBOX_LOST) sandbox->row.state = SandboxRow::State::kLost;
     if (sandbox->open_in != channel) return;  // it has been opened since, elsewhere
     sandbox->end_watches(WatchEnd::kSandboxEnded);
+    if (status == ISOGATE_LOST && !channel->connected()) return;  // its host ended; what runs has not
     sandbox->gone();
   }
   // An exec in it ran in the wrong place: it is closed before anything else runs in it.

@@ -160,7 +160,7 @@ struct SandboxUpkeep::Reattachment {
     for (const auto& [id, sandbox] : owner.records_.all()) {
       if (!sandbox->known || !sandbox->row.was_accepted() || sandbox->closing) continue;
       if (sandbox->row.backend != name || sandbox->open_in == channel) continue;
-      if (!running.contains(id) && !(sandbox->runs && sandbox->open_in)) continue;
+      if (!running.contains(id) && !sandbox->runs) continue;
       sandbox->runs = true;
       left->push_back({.sandbox = sandbox});
     }
@@ -223,19 +223,24 @@ asio::awaitable<void> SandboxUpkeep::reattach(std::shared_ptr<Backend> backend) 
 
 bool SandboxUpkeep::reattaching() const {
   if (at_work_.use_count() > 1) return true;
+  if (ending_) return false;
   const auto& all = records_.all();
   return std::any_of(all.begin(), all.end(), [this](const auto& each) {
     const Sandbox& sandbox = *each.second;
-    if (!sandbox.known || !sandbox.row.was_accepted() || sandbox.closing || sandbox.has_host()) return false;
+    const bool attaches = sandbox.row.was_accepted() && !sandbox.closing;
+    if (!sandbox.known || (!attaches && !sandbox.left_over) || sandbox.has_host()) return false;
     const auto backend = backends_.find(sandbox.row.backend);
-    return backend && backend->may_serve() && (sandbox.runs || backend->offered != backend->generation);
+    if (!backend || !backend->may_serve()) return false;
+    const bool offered = backend->channel && backend->offered == backend->generation;
+    return !offered || (attaches && sandbox.runs);
   });
 }
 
 std::vector<std::string> SandboxUpkeep::without_host() const {
   std::vector<std::string> ids;
   for (const auto& [id, sandbox] : records_.all())
-    if (sandbox->known && sandbox->runs && !sandbox->has_host()) ids.push_back(id);
+    if (sandbox->known && sandbox->runs && !sandbox->has_host() && backends_.find(sandbox->row.backend))
+      ids.push_back(id);
   return ids;
 }
 
