@@ -69,7 +69,7 @@ complete -c isogate -n '__isogate_at "serve"' -l e2b-timeout-sec -x -d 'Seconds 
 complete -c isogate -n '__isogate_at "serve"' -l e2b-max-timeout-sec -x -d 'The most seconds that a request may name.'
 complete -c isogate -n '__isogate_at "serve"' -l probe-interval-sec -x -d 'Seconds between two probes of a backend.'
 complete -c isogate -n '__isogate_at "serve"' -l sandbox-idle-timeout-sec -x -d 'Seconds after its last call until a sandbox is stopped; 0: never.'
-complete -c isogate -n '__isogate_at "serve"' -l drain-timeout-sec -x -d 'Seconds that calls in flight get to end when the gateway stops or reloads.'
+complete -c isogate -n '__isogate_at "serve"' -l drain-timeout-sec -x -d 'Seconds that calls in flight get to end when the gateway stops.'
 complete -c isogate -n '__isogate_at "serve"' -l on-shutdown -x -a 'remove keep' -d 'What happens to the sandboxes when the gateway stops: `remove` or `keep`.'
 complete -c isogate -n '__isogate_at "serve"' -l wait-for-sidecar -x -d 'Another gateway, HOST:PORT, whose health is awaited before serving.'
 complete -c isogate -n '__isogate_at "serve"' -l wait-for-sidecar-timeout-sec -x -d 'Seconds to wait for it; then the start fails.'

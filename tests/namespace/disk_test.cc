@@ -149,6 +149,21 @@ TEST_P(DiskLimit, OneThatCannotBeOpenedAnyMoreCanBePurged) {
   EXPECT_EQ(me.out("ls -A; echo new"), "new\n");
 }
 
+// Two backend hosts have it open one after the other, never at once.
+TEST_P(DiskLimit, AReloadKeepsNobodyWaitingForAnothersExec) {
+  const auto own = limited(GetParam(), 32);
+  if (!own) GTEST_SKIP() << why_;
+  const Caller x(*own, "x"), y(*own, "y"), z(*own, "z");
+  ASSERT_EQ(x.exec("sleep 300", {{"background", true}}).status, 202);
+  for (const Caller* idle : {&y, &z}) ASSERT_EQ(idle->out("echo kept > f; cat f"), "kept\n");
+  own->reload("log: {level: debug}\nbackends:\n  - name: namespace\n    config: {workspace_fs: " +
+              std::string(GetParam()) + ", disk_mb: 32}\n");
+  EXPECT_EQ(y.out("cat f"), "kept\n");
+  EXPECT_TRUE(succeeded(z.call("DELETE", "/sandboxes/z?purge=true")));
+  EXPECT_EQ(x.out("echo beside it"), "beside it\n");
+  EXPECT_TRUE(succeeded(x.call("DELETE", "/sandboxes/x?purge=true")));
+}
+
 INSTANTIATE_TEST_SUITE_P(On, DiskLimit, testing::Values("loop", "tmpfs"),
                          [](const auto& each) { return std::string(each.param); });
 

@@ -38,7 +38,7 @@ struct Sandbox {
   bool left_over = false;  // half-made or half-closed, which the next host is to end
   // A close that began and has not succeeded, ISOGATE_CLOSE_*: no call but another close may follow.
   std::optional<uint32_t> closing;
-  // The host it is open in; null: none. Where it `runs`, held until the next host has it.
+  // The host it is open in, replaced or not; null: none. Where it `runs`, held until the next host has it.
   std::shared_ptr<BackendChannel> open_in;
   bool changing = false;                            // being opened or closed
   Changes changes;                                  // of `changing`
@@ -57,10 +57,11 @@ struct Sandbox {
   std::string ports_refused = "its network was not measured";
   std::unordered_set<PortCut*> ports;  // of its open connections to ports
 
-  // The replaced host in which calls of it still run; else null.
+  // The replaced host in which calls of it still run; else null. Connections to ports need that host only
+  // where the sandbox runs in it.
   [[nodiscard]] std::shared_ptr<BackendChannel> busy_before(const BackendChannel& now) const {
-    const bool busy = runs && calls > 0 && open_in && open_in.get() != &now && open_in->connected();
-    return busy ? open_in : nullptr;
+    const bool busy = calls > (runs ? 0 : ports.size());
+    return busy && has_host() && open_in.get() != &now ? open_in : nullptr;
   }
   void closed() {
     closing.reset();

@@ -141,10 +141,10 @@ struct SandboxChanges::Opening {
     sandbox.open_in = sandbox.runs && backend.configured ? channel : channel->shared_from_this();
   }
 
-  // Two hosts would take what runs from each other.
+  // Two hosts would take what runs from each other, or wait for each other's lock.
   asio::awaitable<void> close_in_host_before() {
     const auto before = sandbox.open_in;
-    if (sandbox.runs && before && before != channel && before->connected()) {
+    if (before && before != channel && before->connected()) {
       const ipc::Reply reply = co_await ask_to_close(sandbox, before, ISOGATE_CLOSE_DETACH, "hand-over");
       const bool closed = reply.status == ISOGATE_OK || reply.status == ISOGATE_NO_SANDBOX;
       if (!closed && before->connected()) {
@@ -330,7 +330,7 @@ asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, 
   }
   for (const bool last : {false, true}) {
     const auto& in = sandbox.open_in;
-    const bool is_open = in && (in == backend.channel || (sandbox.runs && in->connected()));
+    const bool is_open = in && (in == backend.channel || in->connected());
     if (!is_open && !co_await attach_to_close(sandbox, backend, request_id)) {
       if (!purge) co_return sandbox.closed();
       // Its workspace is gone, but perhaps not all else: what is complete can be removed completely.
