@@ -56,6 +56,18 @@ TEST(Breakers, WhatOneTenantDoesClosesNothingForAnother) {
   EXPECT_FALSE(breakers.blocked("a", after(seconds(1)))) << "a successful probe closes all";
 }
 
+TEST(Breakers, ATrialThatShowsNothingLetsTheNextOneTry) {
+  Breakers breakers;
+  for (const char* sandbox : {"1", "2", "3"})
+    breakers.failed("a", sandbox, after(seconds(0)), "contact lost");
+  ASSERT_FALSE(breakers.blocked("a", after(seconds(6))));
+  breakers.started("a", after(seconds(6)));
+  ASSERT_TRUE(breakers.blocked("a", after(seconds(7)))) << "one at a time";
+  breakers.undecided("a");
+  EXPECT_FALSE(breakers.blocked("a", after(seconds(7))));
+  EXPECT_NE(breakers.last_failure("a"), "") << "it is not over";
+}
+
 TEST(Breakers, SayWhatFailedLastUntilACallEndsWell) {
   Breakers breakers;
   breakers.failed("a", "1", after(seconds(0)), "no such image");

@@ -243,6 +243,7 @@ TEST(Select, WhatARequestNeedsNeverChoosesAnotherBackend) {
   };
   const Candidate crashed = with(docker(), [](Candidate& c) { c.state = BackendState::kDown; });
   const Candidate gone = with(docker(), [](Candidate& c) { c.state = BackendState::kFailed; });
+  const Candidate failed = with(gone, [](Candidate& c) { c.good = c.probe; });
   const Candidate probed_away =
       with(docker(), [](Candidate& c) { c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE; });
   struct Row {
@@ -258,6 +259,7 @@ TEST(Select, WhatARequestNeedsNeverChoosesAnotherBackend) {
       {"able, and first", {able(docker()), unable(local())}, ""},
       {"no isolation first", {unable(local()), able(spaces())}, "local"},
       {"two that cannot", {unable(docker()), unable(spaces()), able(local())}, "docker"},
+      {"behind one that failed after it had served", {failed, unable(spaces()), able(local())}, ""},
       {"behind one that is missing", {gone, unable(spaces()), able(local())}, "namespace"},
       {"behind one that was never there", {probed_away, unable(spaces()), able(local())}, "namespace"},
       {"behind one that crashed", {crashed, unable(spaces()), able(docker())}, ""},

@@ -122,11 +122,10 @@ void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) 
   const uint64_t generation = identity.generation;
   const auto backend = find(name);
   if (!backend) return;
+  // Not forgotten with a host that crashes: an outage is passing, whether or not the host survives it.
+  if (backend->good_settings != identity.settings) backend->good.reset();
   const bool same = backend->channel && backend->channel->identity().settings == identity.settings;
-  if (!same) {
-    backend->good.reset();
-    backend->breakers.recovered();
-  }
+  if (!same) backend->breakers.recovered();
   if (backend->channel) {  // what is known of the one before holds till the new one is probed
     backend->channel->retire();
   } else {
@@ -210,7 +209,10 @@ void Backends::take_probe(Backend& backend, const ipc::Probe& probe) {
   backend.probed = now;
   if (!available && news) backend.lost = now;
   backend.probe = probe;
-  if (available) backend.good = probe;
+  if (available) {
+    backend.good = probe;
+    backend.good_settings = backend.channel->identity().settings;
+  }
   if (recovered) backend.breakers.recovered();
 }
 
@@ -295,7 +297,8 @@ void Backends::judge(Backend& backend, const SandboxRow& sandbox, const ipc::Rep
   const bool up = backend.channel && backend.channel->open();
   if (reply.status == ISOGATE_LOST && up) return;  // one call went wrong, and its program may be why
   if (reply.status == ISOGATE_OK) backend.breakers.succeeded(sandbox.tenant);
-  if (reply.status != ISOGATE_UNAVAILABLE && reply.status != ISOGATE_LOST) return;
+  if (reply.status != ISOGATE_UNAVAILABLE && reply.status != ISOGATE_LOST)
+    return backend.breakers.undecided(sandbox.tenant);
   backend.probed = {};  // the next probe is due
   const auto now = std::chrono::steady_clock::now();
   if (!backend.breakers.failed(sandbox.tenant, sandbox.sandbox_id, now, reply.message)) return;

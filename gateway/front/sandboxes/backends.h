@@ -38,7 +38,8 @@ struct Backend {
   bool settled = false;                                // its host has been probed, or is known to be down
   std::chrono::steady_clock::time_point probed, lost;  // when last; when it was last found to be unavailable
   std::optional<ipc::Hello> hello;
-  std::optional<ipc::Probe> probe, good;    // the latest; the latest that was not `unavailable`
+  std::optional<ipc::Probe> probe, good;    // the latest; the latest that was not `unavailable`, of any host
+  std::optional<uint64_t> good_settings;    // those that `good` was measured with
   std::shared_ptr<BackendChannel> channel;  // null unless up
   Breakers breakers;
   CallGate gate;

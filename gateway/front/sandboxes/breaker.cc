@@ -77,6 +77,10 @@ void Breakers::started(const std::string& tenant, Time now) {
   if (const auto found = of_.find(tenant); found != of_.end()) found->second.started(now);
 }
 
+void Breakers::undecided(const std::string& tenant) {
+  if (const auto found = of_.find(tenant); found != of_.end()) found->second.undecided();
+}
+
 bool Breakers::failed(const std::string& tenant, const std::string& sandbox_id, Time now,
                       std::string reason) {
   Breaker& breaker = of_[tenant];

@@ -49,7 +49,7 @@ struct Candidate {
   BackendState state = BackendState::kStarting;
   std::string reason;               // why it is not up, in the supervisor's words
   std::optional<ipc::Probe> probe;  // the latest; none: not probed since it came up
-  std::optional<ipc::Probe> good;   // the latest that was not `unavailable`, since it came up
+  std::optional<ipc::Probe> good;   // the latest that was not `unavailable`, with these settings
   bool breaker_open = false;        // Breakers::blocked()
   std::string breaker_reason;       // Breakers::reason()
 };
