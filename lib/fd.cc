@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
 
 #include <array>
 #include <cerrno>
@@ -21,11 +23,30 @@ Result<Fd> make_event() {
   return Fd(fd);
 }
 
+Result<Fd> make_shared_event() {
+  const int fd = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (fd < 0) return os_error("cannot make a timerfd", errno);
+  return Fd(fd);
+}
+
 void signal_event(int event_fd) {
   const uint64_t one = 1;
-  while (::write(event_fd, &one, sizeof one) < 0 && errno == EINTR) {
+  while (::write(event_fd, &one, sizeof one) < 0) {
+    if (errno == EINTR) continue;
+    const itimerspec past{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = 1}};
+    if (errno == EINVAL) ::timerfd_settime(event_fd, TFD_TIMER_ABSTIME, &past, nullptr);
+    return;
   }
 }
+
+Result<Mark> make_mark() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return os_error("cannot make a pair of sockets", errno);
+  return Mark{Fd(ends[0]), Fd(ends[1])};
+}
+
+void signal_mark(int own) { ::send(own, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
 
 Result<std::string> read_to_end(int fd, size_t most, const std::string& attempt) {
   std::string bytes;

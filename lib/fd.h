@@ -45,11 +45,23 @@ struct Pipe {
 // Both ends close-on-exec and blocking.
 Result<Pipe> make_pipe();
 
-// An eventfd, close-on-exec, non-blocking: what isogate_call's cancel_fd is.
+// An eventfd, close-on-exec, non-blocking.
 Result<Fd> make_event();
+// The same for what a process that is not trusted has too: a timerfd, whose signal that process cannot make
+// block, as it can that of an eventfd (by F_SETFL). Readable some microseconds after the signal.
+Result<Fd> make_shared_event();
 
-// Makes an eventfd readable for good. Async-signal-safe.
+// Makes either readable for good. Async-signal-safe.
 void signal_event(int event_fd);
+
+// An event that is in order with what happens to a pipe: `theirs`, for a process that is not trusted, is
+// readable for good as soon as `own` has been signalled, also once `own` is closed. Two datagram sockets,
+// close-on-exec.
+struct Mark {
+  Fd own, theirs;
+};
+Result<Mark> make_mark();
+void signal_mark(int own);
 
 // All that is left of a descriptor that blocks. An error begins with `attempt`; that of more than `most`
 // bytes (a whole number of KiB) is ISOGATE_INVALID_ARGUMENT with EFBIG.

@@ -96,13 +96,15 @@ Result<void> path_stays(const std::string& path, uint32_t scope, const char* fie
                 "(--scope sandbox) it is a path of the sandbox's own file system");
 }
 
-Result<void> kind_of_event(int fd, bool required, const char* field) {
+Result<void> kind_of_event(int fd, bool required, const char* field, bool may_be_mark = false) {
   if (fd < 0 && !required) return {};
   if (fd < 0) return invalid(std::string("a record has no descriptor for `") + field + "`");
   struct stat info {};
-  // An eventfd is an anonymous inode: no type at all.
-  if (::fstat(fd, &info) == 0 && (info.st_mode & S_IFMT) == 0) return {};
-  return invalid(std::string("the ") + field + " descriptor of a record is not an eventfd");
+  // An eventfd or a timerfd is an anonymous inode: no type at all. A mark is a socket, which this host never
+  // signals.
+  const bool is_event = ::fstat(fd, &info) == 0 && (info.st_mode & S_IFMT) == 0;
+  if (is_event || (may_be_mark && S_ISSOCK(info.st_mode))) return {};
+  return invalid(std::string("the ") + field + " descriptor of a record is not an event");
 }
 
 enum class Direction { kRead, kWrite };
@@ -144,7 +146,7 @@ Result<void> keep_fits(const ipc::ExecCall& call) {
   if (starts && call.grace_sec == 0) return invalid("a record keeps an exec for no time");
   if (starts && call.state) return invalid("a record has a `state` that its exec does not use");
   return all([&] { return kind_of_event(call.detach.get(), true, "detach"); },
-             [&] { return kind_of_event(call.input_end.get(), true, "input_end"); },
+             [&] { return kind_of_event(call.input_end.get(), true, "input_end", true); },
              [&] { return kind_of_stream(call.state.get(), Direction::kWrite, !starts, "state"); });
 }
 
@@ -174,7 +176,7 @@ Result<void> body_fits(const ipc::FileCall& call) {
       [&] {
         return kind_of_stream(call.body.get(), reads ? Direction::kRead : Direction::kWrite, true, "body");
       },
-      [&] { return kind_of_event(call.complete.get(), reads, "complete"); });
+      [&] { return kind_of_event(call.complete.get(), reads, "complete", true); });
 }
 
 }  // namespace

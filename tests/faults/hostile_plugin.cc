@@ -1,6 +1,7 @@
 // A backend that uses its host's sockets itself and violates their protocol, as its configuration says. It
 // runs nothing, isolates nothing, and reports that.
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -61,13 +62,25 @@ Wrong wrong_in(std::string_view how) {
   return {-1, {}, {}};
 }
 
+// Who signals it waits until somebody reads it, if it is an eventfd that both have.
+void block_signals_of(int event) {
+  const uint64_t full = UINT64_MAX - 1;
+  [[maybe_unused]] const bool set = ::fcntl(event, F_SETFL, 0) == 0 && ::write(event, &full, sizeof full) > 0;
+  ::pause();
+}
+
 class HostileSandbox final : public sdk::Sandbox {
  public:
+  explicit HostileSandbox(bool blocks) : blocks_(blocks) {}
   void exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result&) override {
+    if (blocks_) block_signals_of(call.cancel_fd());
     [[maybe_unused]] const bool written = call.write_all(request.stdout_fd, "half\n");
   }
   void read(const sdk::Call&, const isogate_file_request&, isogate_entry&) override {}
   void list(const sdk::Call&, const isogate_file_request&, const sdk::EntrySink&) override {}
+
+ private:
+  const bool blocks_;
 };
 
 class HostileBackend final : public sdk::Backend {
@@ -89,7 +102,7 @@ class HostileBackend final : public sdk::Backend {
   }
   std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec&,
                                      isogate_sandbox_info&) override {
-    return std::make_unique<HostileSandbox>();
+    return std::make_unique<HostileSandbox>(how_ == "event");
   }
   void enumerate(const sdk::Call&, const sdk::RecordSink& sink) override {
     if (how_ != "ids") return;

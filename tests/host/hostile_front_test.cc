@@ -155,7 +155,7 @@ TEST_F(HostileFront, GetsNothingForDescriptorsOfTheWrongKind) {
   expect(std::move(device), ISOGATE_INVALID_ARGUMENT, "`stdin`");
   ipc::ExecCall cancel = exec_call({"exit"});
   cancel.call.cancel = Fd(::dup(pipe->write.get()));
-  expect(std::move(cancel), ISOGATE_INVALID_ARGUMENT, "not an eventfd");
+  expect(std::move(cancel), ISOGATE_INVALID_ARGUMENT, "not an event");
   ipc::FileCall none = stat("x");
   none.verb = ipc::FileVerb::kRead;
   expect(std::move(none), ISOGATE_INVALID_ARGUMENT, "no descriptor for `body`");
@@ -195,7 +195,7 @@ TEST_F(HostileFront, GetsNoWriteThatCannotSayItsBodyIsComplete) {
   expect(write(), ISOGATE_INVALID_ARGUMENT, "no descriptor for `complete`");
   ipc::FileCall wrong = write();
   wrong.complete = Fd(::dup(pipe->read.get()));
-  expect(std::move(wrong), ISOGATE_INVALID_ARGUMENT, "the complete descriptor of a record is not an eventfd");
+  expect(std::move(wrong), ISOGATE_INVALID_ARGUMENT, "the complete descriptor of a record is not an event");
   ipc::FileCall elsewhere = stat("x");
   elsewhere.complete = std::move(*make_event());
   expect(std::move(elsewhere), ISOGATE_INVALID_ARGUMENT, "`complete` that its verb does not use");

@@ -19,7 +19,7 @@ class Cancel {
   static constexpr std::chrono::seconds kReleaseWithin{15};
 
   static Result<std::shared_ptr<Cancel>> make(const boost::asio::any_io_executor& executor) {
-    auto event = make_event();
+    auto event = make_shared_event();
     if (!event) return event.error();
     return std::make_shared<Cancel>(executor, std::move(*event));
   }

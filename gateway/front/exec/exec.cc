@@ -100,7 +100,7 @@ asio::awaitable<void> feed(std::shared_ptr<PipeEnd> pipe, std::shared_ptr<const 
                            std::shared_ptr<KeptEnds> kept) {
   boost::system::error_code ignored;
   co_await asio::async_write(*pipe, asio::buffer(*bytes), asio::redirect_error(asio::use_awaitable, ignored));
-  if (kept && !ignored) signal_event(kept->input_end.get());
+  if (kept && !ignored) signal_mark(kept->input_end.own.get());
   pipe->close(ignored);
 }
 
@@ -319,7 +319,7 @@ void Flight::keep() {
   call.keep = spec_.rejoin ? ipc::Keep::kRejoin : ipc::Keep::kStart;
   call.grace_sec = std::max(app_.config.exec.survive_sec, 1u);
   call.detach = duplicate(spec_.kept->detach);
-  call.input_end = duplicate(spec_.kept->input_end);
+  call.input_end = duplicate(spec_.kept->input_end.theirs);
 }
 
 void Flight::complete_call() {

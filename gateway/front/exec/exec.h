@@ -26,8 +26,9 @@ struct App;
 
 // The ends of an exec that its backend may keep (isogate/kept_exec.h).
 struct KeptEnds {
-  Fd detach, input_end;  // eventfds
-  bool kept = false;     // it is
+  Fd detach;          // a shared event
+  Mark input_end;     // before the end of its stdin
+  bool kept = false;  // it is
   bool detached = false;
 };
 

@@ -26,8 +26,8 @@ constexpr std::chrono::seconds kKnownGoneWithin{3};  // of a backend host, after
 
 std::shared_ptr<KeptEnds> make_ends() {
   auto ends = std::make_shared<KeptEnds>();
-  ends->detach = or_throw(make_event());
-  ends->input_end = or_throw(make_event());
+  ends->detach = or_throw(make_shared_event());
+  ends->input_end = or_throw(make_mark());
   return ends;
 }
 
@@ -69,7 +69,7 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
 // What no host has received yet stays.
 void LongExec::open_ends() {
   // A host that ended has signalled its own copy of the one before.
-  if (!ends_->detached) ends_->detach = or_throw(make_event());
+  if (!ends_->detached) ends_->detach = or_throw(make_shared_event());
   ipc::ExecCall& call = spec_.call;
   if (!call.control) {
     Pipe orders = or_throw(make_pipe());
@@ -220,7 +220,7 @@ void LongExec::end() {
   if (input_) input_->close(ignored);
   control_.reset();
   ends_->detach.reset();
-  ends_->input_end.reset();
+  ends_->input_end = {};
   spec_ = ExecSpec();
   narrow();
   uint64_t kept = out_.end().held() + error_.end().held();
@@ -376,7 +376,7 @@ Task<void> LongExec::Writer::wait_for_next(std::shared_ptr<PipeEnd> broken) {
 
 void LongExec::Writer::close() {
   to_->input_closed_ = true;
-  signal_event(to_->ends_->input_end.get());
+  signal_mark(to_->ends_->input_end.own.get());
   drop();
 }
 

@@ -203,8 +203,9 @@ Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
   ipc::FileCall call = file_call(lease, verb, std::move(target));
   const bool inward = verb == ipc::FileVerb::kWrite;
   if (inward) {
-    complete_ = or_throw(make_event());
-    call.complete = duplicate(complete_);
+    Mark complete = or_throw(make_mark());
+    complete_ = std::move(complete.own);
+    call.complete = std::move(complete.theirs);
   }
   call.body = std::move(inward ? ends.read : ends.write);
   pipe.assign((inward ? ends.write : ends.read).release());
@@ -217,7 +218,7 @@ void Transfer::cancel() { shared_->cancel->fire(); }
 
 // In this order: who sees the end of the pipe can see that it is the body's.
 void Transfer::complete() {
-  signal_event(complete_.get());
+  signal_mark(complete_.get());
   close_pipe();
   shared_->since = std::chrono::steady_clock::now();
   if (slow_end_) shared_->limit = std::max(shared_->limit, kLongest);

@@ -72,7 +72,7 @@ class Transfer {
 
   std::shared_ptr<Shared> shared_;
   bool slow_end_;  // its end may take long without a byte: it is flushed, or copied
-  Fd complete_;
+  Fd complete_;    // of a mark
 };
 
 }  // namespace isogate::front

@@ -89,8 +89,8 @@ typedef struct isogate_error { /* the caller's, never NULL; the plugin writes it
 
 typedef struct isogate_call {
   uint32_t struct_size;
-  int32_t cancel_fd;      /* an eventfd: readable (POLLIN) once cancelled or past the deadline; poll
-                             it, never read it. -1: cannot be cancelled. */
+  int32_t cancel_fd;      /* readable (POLLIN) once cancelled or past the deadline; poll it, never
+                             read it: an eventfd, or another descriptor. -1: cannot be cancelled. */
   int64_t deadline_ns;    /* CLOCK_MONOTONIC; INT64_MAX for none. Advisory: cancel_fd enforces. */
   isogate_str request_id; /* for log lines */
 } isogate_call;

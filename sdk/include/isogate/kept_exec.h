@@ -16,9 +16,9 @@ extern "C" {
 typedef struct isogate_kept_exec { /* beside an isogate_exec_request */
   uint32_t struct_size;
   uint32_t grace_sec; /* start(): at least 1 */
-  int32_t detach_fd;  /* an eventfd, never read; readable: the call returns ISOGATE_LOST at once, and the program
+  int32_t detach_fd;  /* never read; readable (POLLIN): the call returns ISOGATE_LOST at once, and the program
                          keeps running. -1: none */
-  int32_t input_end_fd; /* an eventfd, never read; the end of stdin_fd ends the program's input only if this is
+  int32_t input_end_fd; /* never read; the end of stdin_fd ends the program's input only if this is
                            readable, because a host that dies also ends its pipes. -1: the input never ends */
   int32_t state_fd;     /* rejoin(): a pipe that takes one isogate_kept_state before any output; else -1 */
 } isogate_kept_exec;
