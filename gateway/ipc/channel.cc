@@ -14,10 +14,12 @@
 namespace isogate::ipc {
 namespace {
 
-// Each record starts with one byte that encodes where its payload is; with kMemfd its length follows.
+// Each record starts with one byte that encodes where its payload is; with kMemfd its length follows, and how
+// it begins.
 constexpr char kInline = 1;
 constexpr char kMemfd = 2;
-constexpr size_t kMemfdRecordBytes = 1 + sizeof(uint64_t);
+constexpr size_t kBeginAt = 1 + sizeof(uint64_t);
+constexpr size_t kMemfdRecordBytes = kBeginAt + kBeginBytes;
 constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 constexpr size_t kControlBytes = CMSG_SPACE((kMaxChannelFds + 1) * sizeof(int));
 
@@ -62,6 +64,7 @@ Result<void> send_sealed(int socket, std::string_view bytes, const std::vector<i
   head[0] = kMemfd;
   uint64_t size = bytes.size();
   std::memcpy(head.data() + 1, &size, sizeof size);
+  bytes.copy(head.data() + kBeginAt, kBeginBytes);
   iovec part{head.data(), head.size()};
   msghdr message{};
   message.msg_iov = &part;
@@ -160,7 +163,8 @@ Result<Received> receive_record(int socket, Wait wait) {
     return invalid("a record came truncated or with foreign control data");
   const bool lost = (message.msg_flags & MSG_CTRUNC) != 0;
   std::string_view record(buffer.data(), static_cast<size_t>(n));
-  if (record[0] == kMemfd && fds.empty() && lost) return Received{"", {}, true};
+  if (record[0] == kMemfd && fds.empty() && lost && record.size() == kMemfdRecordBytes)
+    return Received{std::string(record.substr(kBeginAt)), {}, true};
   if (record[0] == kMemfd) return open_sealed(record, std::move(fds), lost);
   if (record[0] != kInline || n == 1) return invalid("a record of an unknown kind");
   return Received{std::string(record.substr(1)), std::move(fds), lost};

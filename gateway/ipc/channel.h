@@ -15,6 +15,7 @@ namespace isogate::ipc {
 inline constexpr size_t kMaxPayloadBytes = 16u << 20;  // of one record, however it travels
 inline constexpr size_t kMaxInlineBytes = 60u << 10;   // above: in a memfd
 inline constexpr size_t kMaxChannelFds = 64;           // attached to one record
+inline constexpr size_t kBeginBytes = 11;              // of a record, where its memfd is lost
 
 struct SocketPair {
   Fd a, b;
@@ -23,8 +24,9 @@ Result<SocketPair> make_socket_pair();  // SOCK_SEQPACKET, close-on-exec, blocki
 
 struct Received {
   std::string bytes;
-  std::vector<Fd> fds;    // close-on-exec
-  bool fds_lost = false;  // this process had no room for all of them
+  std::vector<Fd> fds;  // close-on-exec
+  bool fds_lost =
+      false;  // this process had no room for all of them; of the bytes it may have the first alone
 };
 
 enum class Wait { kBlock, kDont };

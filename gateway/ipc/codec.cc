@@ -5,6 +5,8 @@
 #include <span>
 #include <type_traits>
 
+#include "gateway/ipc/channel.h"
+
 namespace isogate::ipc {
 namespace {
 
@@ -470,6 +472,7 @@ uint64_t call_id(std::string_view bytes) {
   Reader wire(bytes);
   uint8_t version = 0, type = 0, descriptors = 0;
   uint64_t id = 0;
+  static_assert(sizeof version + sizeof type + sizeof descriptors + sizeof id == kBeginBytes);
   numbers(wire, version, type, descriptors, id);
   return wire.ok() && version == kVersion ? id : 0;
 }

@@ -51,6 +51,7 @@ class Channel : public testing::Test {
 std::string head_of_memfd(uint64_t size) {
   std::string head(1, '\2');
   head.append(reinterpret_cast<const char*>(&size), sizeof size);
+  head.append(kBeginBytes, '\0');
   return head;
 }
 
@@ -203,7 +204,10 @@ TEST_F(Channel, DescriptorsThatFindNoRoomAreReportedAsLost) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   for (const size_t size : {size_t{100}, size_t{100000}}) {
-    const std::string bytes(size, 'x');
+    ExecCall call;
+    call.call.id = 12345 + size;
+    call.argv = {std::string(size, 'x')};
+    const std::string bytes = encode(Call(std::move(call))).bytes;
     ASSERT_TRUE(send_record(pair_.a.get(), bytes, {event_fd.get(), event_fd.get()}, Wait::kDont).ok());
     const Fd next(::dup(event_fd.get()));
     const rlimit full{static_cast<rlim_t>(next.get()), before.rlim_max};
@@ -212,6 +216,7 @@ TEST_F(Channel, DescriptorsThatFindNoRoomAreReportedAsLost) {
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
     ASSERT_TRUE(received.ok()) << received.error().message;
     EXPECT_TRUE(received->fds_lost);
+    EXPECT_EQ(call_id(received->bytes), 12345 + size) << "the call to refuse";
   }
   ASSERT_TRUE(send_record(pair_.a.get(), "after", {event_fd.get()}, Wait::kDont).ok());
   const auto received = receive_record(pair_.b.get(), Wait::kDont);
