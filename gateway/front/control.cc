@@ -109,7 +109,8 @@ void Control::take(const std::string& text, std::vector<Fd> fds) {
                        record.value("quarantined", false), record.value("restarting", false));
     } else if (type == "reload") {
       auto config = config_from_json(record.at("config").dump());
-      if (config) hooks_.reload(std::move(*config), record.value("local_key_sha256", ""), tls_of(record));
+      if (!config) return log::error("reload_not_taken", {{"reason", config.error().message}});
+      hooks_.reload(std::move(*config), record.value("local_key_sha256", ""), tls_of(record));
     } else if (type == "drain") {
       hooks_.drain(record.value("deadline_sec", 30u));
     }

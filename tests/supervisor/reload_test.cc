@@ -109,6 +109,20 @@ TEST_F(Reload, gives_a_quarantined_and_a_failed_backend_another_chance) {
   EXPECT_EQ(gateway.told_front("two", "down", 2)["generation"], 2);
 }
 
+TEST_F(Reload, refuses_what_contradicts_the_settings_of_the_start) {
+  const TemporaryDirectory first, second;
+  Supervised gateway({.change = [&](Config& config) { config.workdir = first.path(); }});
+  gateway.told_front("one", "up");
+  gateway.reload([&](Config& config) {
+    config.workdir = second.path();
+    config.shared_dirs.push_back({.prefix = "old", .path = first.path()});
+  });
+  EXPECT_NE(gateway.line("reload_refused")["reason"].get<std::string>().find("only a restart changes"),
+            std::string::npos);
+  EXPECT_EQ(gateway.count("front got reload"), 0);
+  EXPECT_EQ(gateway.count("backend_host_started"), 1);
+}
+
 TEST_F(Reload, an_error_keeps_the_old_configuration) {
   Supervised gateway({.change_options = [](ServeOptions& options) {
     options.reload = []() -> Result<Loaded> { return invalid("line 3: no such setting `lisen`"); };
