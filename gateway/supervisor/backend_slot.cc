@@ -248,6 +248,7 @@ void BackendSlot::conclude(const HostProcess& process, int wait_status) {
 }
 
 void BackendSlot::crashed(uint64_t generation, const std::string& reason) {
+  settled_ = true;
   if (retired_) {
     log::warn("backend_down", {{"backend", name()}, {"generation", generation}, {"reason", reason}});
     return report_down({name(), generation, reason, false, false});
