@@ -147,8 +147,11 @@ struct SandboxUpkeep::Reattachment {
       return ipc::Call(std::move(call));
     };
     std::unordered_set<std::string> running;  // ids
-    std::function<void(ipc::Found)> take = [&running](ipc::Found found) {
-      if ((found.flags & ISOGATE_SANDBOX_RUNS) != 0) running.insert(std::move(found.sandbox_id));
+    size_t unknown = 0;
+    std::function<void(ipc::Found)> take = [&](ipc::Found found) {
+      if ((found.flags & ISOGATE_SANDBOX_RUNS) == 0) return;
+      if (!owner.records_.find(found.sandbox_id) && ++unknown > kUnknownListed) return;
+      running.insert(std::move(found.sandbox_id));
     };
     const size_t most = owner.records_.most() + std::min(owner.records_.most(), kMoreThanKnown);
     const Result<void> listed = co_await enumerate(channel, std::move(ask), most, std::move(take));
@@ -164,9 +167,8 @@ struct SandboxUpkeep::Reattachment {
       sandbox->runs = true;
       left->push_back({.sandbox = sandbox});
     }
-    size_t unknown = 0;
     for (const std::string& id : running)
-      if (!owner.records_.find(id) && ++unknown <= kUnknownListed)
+      if (!owner.records_.find(id))
         log::warn("sandbox_runs_unknown", {{"backend", name}, {"sandbox_id", id}});
     if (unknown > kUnknownListed) log::warn("sandboxes_run_unknown", {{"backend", name}, {"count", unknown}});
     if (!left->empty()) log::info("sandboxes_run_already", {{"backend", name}, {"count", left->size()}});
