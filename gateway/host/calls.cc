@@ -46,6 +46,9 @@ Result<Value> take_result(const isogate_exec_result& result) {
   if (exited ? result.exit_code < 0 || result.exit_code > 255
              : result.term_signal < 0 || result.term_signal > 64)
     return plugin_defect("exec() answered with an end that no program can have");
+  const bool not_started = (result.flags & ISOGATE_RESULT_NOT_STARTED) != 0;
+  if (not_started && (!exited || (result.exit_code != 126 && result.exit_code != 127)))
+    return plugin_defect("exec() answered with the exit code of a program that it has not started");
   constexpr uint32_t kKnown = ISOGATE_RESULT_OOM_KILLED | ISOGATE_RESULT_KILLED | ISOGATE_RESULT_NOT_STARTED |
                               ISOGATE_RESULT_PROVEN | ISOGATE_RESULT_LEFT_BEHIND |
                               ISOGATE_RESULT_PIDS_EXCEEDED;

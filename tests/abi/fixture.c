@@ -43,7 +43,7 @@
 #ifndef SCHEMA
 #define SCHEMA                                                                     \
   "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{\"trace\":" \
-  "{\"type\":\"string\"},\"records\":{\"type\":\"integer\",\"minimum\":0}}}"
+  "{\"type\":\"string\"},\"records\":{\"type\":\"integer\",\"minimum\":0},\"hangs\":{\"type\":\"boolean\"}}}"
 #endif
 #ifndef FLAGS
 #define FLAGS 0
@@ -83,6 +83,7 @@ struct isogate_backend {
   const isogate_host* host;
   char trace[512];
   int records;
+  int hangs; /* in destroy() */
 };
 
 struct isogate_sandbox {
@@ -140,6 +141,7 @@ static isogate_status fixture_create(const isogate_host* host, isogate_str confi
   memcpy(text, config.ptr, config.len);
   made->host = host;
   if ((found = strstr(text, "\"trace\":\"")) != NULL) sscanf(found + 9, "%511[^\"]", made->trace);
+  made->hangs = strstr(text, "\"hangs\":true") != NULL;
   if ((found = strstr(text, "\"records\":")) != NULL) made->records = atoi(found + 10);
   host->log(host->ctx, ISOGATE_LOG_INFO, (isogate_str){"fixture\ncreated", 15});
   *out = made;
@@ -148,6 +150,7 @@ static isogate_status fixture_create(const isogate_host* host, isogate_str confi
 
 static void fixture_destroy(isogate_backend* backend) {
   trace(backend, "destroy\n");
+  while (backend->hangs) pause();
   free(backend);
 }
 
@@ -231,6 +234,9 @@ static isogate_status run(const isogate_call* call, const isogate_exec_request* 
       result->flags = ISOGATE_RESULT_KILLED, result->term_signal = SIGKILL;
   } else if (is(word, "stubborn")) {
     usleep((useconds_t)number(argument) * 1000);
+  } else if (is(word, "not-started")) {
+    result->flags = ISOGATE_RESULT_NOT_STARTED;
+    result->exit_code = (int32_t)number(argument);
   } else if (is(word, "exit")) {
     result->exit_code = (int32_t)number(argument);
   } else if (is(word, "signal")) {

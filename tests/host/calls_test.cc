@@ -98,6 +98,8 @@ TEST_F(Calls, RefuseEndsThatNoProgramCanHave) {
   expect_refused(host_->exec({"exit", "256"}), ISOGATE_INTERNAL, "no program can have");
   expect_refused(host_->exec({"exit", "-1"}), ISOGATE_INTERNAL, "no program can have");
   expect_refused(host_->exec({"signal", "65"}), ISOGATE_INTERNAL, "no program can have");
+  expect_refused(host_->exec({"not-started", "0"}), ISOGATE_INTERNAL, "that it has not started");
+  EXPECT_EQ(host_->exec({"not-started", "127"}).status, ISOGATE_OK);
 }
 
 TEST_F(Calls, ProbeWithinWhatTheDescriptorPromised) {
