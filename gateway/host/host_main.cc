@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "gateway/base/budgets.h"
 #include "gateway/base/privileges.h"
 #include "gateway/config/plugin_place.h"
 #include "gateway/host/orders.h"
@@ -228,6 +229,9 @@ int serve(Start start) {
                               {"generation", start.generation}});
   Server server(*instance, std::move(start.front), kControl, capacity.calls);
   int code = server.run();
+  // A plugin that hangs in destroy() would keep this process for ever.
+  (void)::signal(SIGALRM, SIG_DFL);
+  ::alarm(static_cast<unsigned>(budget::kDestroy.count()));
   log::info("backend_host_exiting", {{"backend", start.backend.name}, {"code", code}});
   return code;
 }

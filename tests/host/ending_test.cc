@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <chrono>
 #include <thread>
@@ -67,6 +68,15 @@ TEST_F(Ending, WaitsForACallThatTakesItsTime) {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   host_->end_front();
   expect_end("0");
+}
+
+TEST_F(Ending, ComesThoughThePluginHangsInDestroy) {
+  BackendConfig backend = fixture_backend("good");
+  backend.config_json = R"({"hangs":true})";
+  HostProcess host(backend);
+  ASSERT_NO_FATAL_FAILURE(host.expect_ready());
+  host.end_front();
+  EXPECT_EQ(host.exit_code(), -SIGALRM);
 }
 
 TEST_F(Ending, IsNotForAMessageThatItDoesNotKnow) {
