@@ -694,12 +694,53 @@ TEST_F(StateTest, ClosedExecsArePrunedOpenOnesNever) {
     EXPECT_TRUE(found.ok() && *found);
   }
   auto state = open(path, options);
-  auto open_ones = state->close_open_execs("gateway_crash", kStart);
+  auto open_ones = state->close_open_execs("gateway_crash", kStart + 1000);
   ASSERT_TRUE(open_ones.ok());
   ASSERT_EQ(open_ones->size(), 1u);
   EXPECT_EQ((*open_ones)[0].exec_id, "still-open");
-  auto found = find(*state, "e0");
-  EXPECT_TRUE(found.ok() && !*found);
+  for (int prunings = 0; prunings < 2; ++prunings) {
+    auto found = find(*state, "e0");
+    EXPECT_TRUE(found.ok() && !*found);
+    found = find(*state, "still-open");
+    ASSERT_TRUE(found.ok() && *found && (*found)->ended) << prunings;
+    EXPECT_EQ((*found)->ended->outcome, Outcome::kUnknown);
+    for (int i = 0; i < 2500; ++i) {
+      const std::string id = std::to_string(prunings) + "-" + std::to_string(i);
+      state->exec_opened(exec(id));
+      state->exec_closed(id, exited(0));
+    }
+    ASSERT_TRUE(state->flush().ok());
+  }
+}
+
+TEST_F(StateTest, ATenantsExecsPushOutNoneOfAnother) {
+  State::Options options;
+  options.max_closed_execs = 100;
+  std::unique_ptr<State> state = open(path, options);
+  const auto run_as = [&](const std::string& tenant, int count) {
+    for (int i = 0; i < count; ++i) {
+      ExecRow row = exec(tenant + std::to_string(i));
+      row.tenant = tenant;
+      state->exec_opened(row);
+      state->exec_closed(row.exec_id, exited(0));
+    }
+    ASSERT_TRUE(state->flush().ok());
+  };
+  run_as("b", 30);
+  run_as("a", 5000);
+  run_as("c", 1);
+  state.reset();
+  state = open(path, options);  // which prunes
+  ASSERT_TRUE(state->flush().ok());
+  const auto kept = [&](const std::string& id) {
+    const auto found = find(*state, id);
+    return found.ok() && found->has_value();
+  };
+  EXPECT_TRUE(kept("b0"));
+  EXPECT_TRUE(kept("c0"));
+  EXPECT_TRUE(kept("a4999"));
+  EXPECT_TRUE(kept("a4931")) << "what the others do not need";
+  EXPECT_FALSE(kept("a4930"));
 }
 
 TEST_F(StateTest, OldExecsArePruned) {

@@ -83,7 +83,8 @@ class State {
   using OnHealth = std::function<void(const std::optional<Error>&)>;  // nullopt: it works again
 
   struct Options {
-    size_t max_closed_execs = 10000;  // older ones are pruned now and then
+    // Beyond these the tenants that have the most lose what ended first; pruned now and then.
+    size_t max_closed_execs = 10000;
     int64_t max_closed_age_ms = 7ll * 24 * 3600 * 1000;
     size_t max_pending_execs = 100000;  // kept in memory meanwhile; what is dropped beyond is reported
     bool sync_sandboxes = true;         // sandbox changes are synced to disk: a pin outlives a loss of power

@@ -364,16 +364,16 @@ Result<void> StateDb::apply(const StateBatch& batch) {
 Result<std::vector<std::string>> StateDb::prune(size_t keep, int64_t oldest_ms) {
   Result<Strings> pruned = guarded<Strings>("cannot prune the state database", [&]() -> Result<Strings> {
     Session& session = impl_->session;
-    Int64 offset = static_cast<Int64>(keep), oldest = oldest_ms, cut = 0;
-    session << "SELECT seq FROM execs WHERE ended_ms IS NOT NULL ORDER BY seq DESC LIMIT 1 OFFSET ?",
-        use(offset), into(cut), now;
+    Int64 offset = static_cast<Int64>(keep), oldest = oldest_ms;
     Strings ids;
+    Numbers keys;
     impl_->set_durable(false);
     run(session, "BEGIN IMMEDIATE");
-    session << "SELECT exec_id FROM execs WHERE ended_ms IS NOT NULL AND (seq <= ? OR ended_ms < ?)",
-        use(cut), use(oldest), into(ids), now;
-    session << "DELETE FROM execs WHERE ended_ms IS NOT NULL AND (seq <= ? OR ended_ms < ?)", use(cut),
-        use(oldest), now;
+    session << "SELECT exec_id, seq FROM execs WHERE ended_ms < ? OR seq IN (SELECT seq FROM (SELECT seq, "
+               "ended_ms, row_number() OVER (PARTITION BY tenant ORDER BY ended_ms DESC, seq DESC) AS place "
+               "FROM execs WHERE ended_ms IS NOT NULL) ORDER BY place, ended_ms DESC LIMIT -1 OFFSET ?)",
+        use(oldest), use(offset), into(ids), into(keys), now;
+    if (!keys.empty()) session << "DELETE FROM execs WHERE seq = ?", use(keys), now;
     run(session, "COMMIT");
     return ids;
   });

@@ -52,7 +52,8 @@ class StateDb {
   // All of it or nothing, in one transaction; writes something even when the batch is empty.
   Result<void> apply(const StateBatch& batch);
 
-  // Deletes closed execs beyond the newest `keep` and those that ended before `oldest_ms`; their ids.
+  // Deletes the closed execs beyond `keep`, those that ended first of the tenants that have the most, and
+  // those that ended before `oldest_ms`; their ids.
   Result<std::vector<std::string>> prune(size_t keep, int64_t oldest_ms);
 
  private:
