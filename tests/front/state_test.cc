@@ -855,7 +855,10 @@ TEST_F(FullDisk, GivesUpRecordsAloudBeyondItsBound) {
   }
   EXPECT_FALSE(state->flush().ok());
   ASSERT_EQ(::unlink((disk + "/ballast").c_str()), 0);
-  ASSERT_TRUE(health.wait_for(2));
+  ASSERT_TRUE(health.wait_for(3));
+  ASSERT_TRUE(health.told[1]);
+  EXPECT_EQ(health.told[1]->message, "30 exec records were given up, the state database could not keep up");
+  EXPECT_FALSE(health.told[2]);
   ASSERT_TRUE(state->flush().ok());
   for (size_t i = 0; i < 80; ++i) {
     const auto found = find(*state, "e" + std::to_string(i));

@@ -233,31 +233,25 @@ class State::Writer {
   }
 
   void report_health(const Result<void>& written) {
-    std::optional<Error> error;
+    std::optional<Error> error, lost;
     if (!written) error = written.error();
     bool changed = false;
     {
       std::lock_guard lock(mutex_);
-      if (dropped_ > reported_dropped_) {
+      if (!error && dropped_ > reported_dropped_) {
         reported_dropped_ = dropped_;
-        changed = true;
-        if (!error) lost_ = Error{ISOGATE_RESOURCE_EXHAUSTED, 0, lost_text()};
+        lost = Error{ISOGATE_RESOURCE_EXHAUSTED, 0, lost_text()};
       }
-      changed |= error.has_value() != error_.has_value();
+      changed = lost || error.has_value() != error_.has_value();
       error_ = error;
     }
-    report(changed, error);
+    if (!options_.on_health) return;
+    if (lost) options_.on_health(lost);
+    if (changed) options_.on_health(error);
   }
 
   std::string lost_text() const {
     return std::to_string(dropped_) + " exec records were given up, the state database could not keep up";
-  }
-
-  void report(bool changed, const std::optional<Error>& error) {
-    std::optional<Error> lost = std::exchange(lost_, std::nullopt);
-    if (!options_.on_health) return;
-    if (lost) options_.on_health(lost);
-    if (changed) options_.on_health(error);
   }
 
   void prune_now_and_then(size_t execs) {
@@ -274,9 +268,8 @@ class State::Writer {
 
   std::unique_ptr<StateDb> db_;
   Options options_;
-  size_t since_prune_ = 0;  // these four: the writer thread's
+  size_t since_prune_ = 0;  // these three: the writer thread's
   int64_t next_prune_ms_ = 0;
-  std::optional<Error> lost_;
   uint64_t reported_dropped_ = 0;
 
   mutable std::mutex mutex_;

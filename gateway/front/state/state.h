@@ -5,7 +5,8 @@
 // asynchronous is applied in the order of the calls. Callbacks run on the writer thread, must not
 // throw and must not call a blocking function here.
 // Failures are never silent: a sandbox change calls back with its error, execs are kept and tried again
-// every second, and on_health reports when the database cannot be written, and when it can again.
+// every second, and on_health reports when the database cannot be written, how many execs were given up
+// meanwhile, and when it can be written again.
 // A damaged, foreign or newer database is an error of open(), never replaced. Nor is the file ever
 // shared: a second process is refused.
 #pragma once
