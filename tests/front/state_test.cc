@@ -539,6 +539,50 @@ TEST_F(StateTest, WhatItsBackendKeepsStaysOpen) {
   EXPECT_TRUE(state->close_open_execs("gateway_crash", kStart + 30)->empty());
 }
 
+// A clock is set, or stands while the machine sleeps.
+TEST_F(StateTest, WhatEndsLaterIsATimeOfDayOnDisk) {
+  constexpr int64_t kHour = 3'600'000;
+  std::atomic<int64_t> ahead{0};
+  State::Options options;
+  options.clock_ahead_ms = [&ahead] { return ahead.load(); };
+  const auto expiring = [](const std::string& id, int64_t expires_ms) {
+    SandboxRow row = sandbox(id);
+    row.expires_ms = expires_ms;
+    return row;
+  };
+  const auto expiries = [](State& state) {
+    std::vector<int64_t> all;
+    for (const SandboxRow& row : sandboxes(state)) all.push_back(row.expires_ms);
+    return all;
+  };
+  {
+    auto state = open(path, options);
+    ASSERT_TRUE(put(*state, expiring("a", kStart + kHour)).ok());
+    ASSERT_TRUE(put(*state, sandbox("b")).ok());
+    ExecRow kept = exec("kept");
+    kept.kept = KeptTerms{kStart + kHour, true, false, 1000};
+    state->exec_opened(kept);
+    ASSERT_TRUE(state->flush().ok());
+    ahead = 5 * kHour;
+    state->follow_clock();
+    ahead = 5 * kHour + 1500;  // drift
+    state->follow_clock();
+    ASSERT_TRUE(put(*state, expiring("c", kStart + 2 * kHour)).ok());
+    EXPECT_EQ(expiries(*state), (std::vector<int64_t>{kStart + kHour, 0, kStart + 2 * kHour}));
+  }
+  // The next gateway counts from its own start.
+  for (const int64_t other : {int64_t{0}, -kHour}) {
+    ahead = other;
+    auto state = open(path, options);
+    EXPECT_EQ(expiries(*state),
+              (std::vector<int64_t>{kStart + 6 * kHour - other, 0, kStart + 7 * kHour - other}));
+    const auto open_ones = state->close_open_execs("gateway_crash", kStart);
+    ASSERT_TRUE(open_ones.ok());
+    ASSERT_EQ(open_ones->size(), 1u);
+    EXPECT_EQ(open_ones->front().kept->deadline_ms, kStart + 6 * kHour - other);
+  }
+}
+
 TEST_F(StateTest, ADatabaseOfVersion3IsTakenOver) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();

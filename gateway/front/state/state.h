@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/clock.h"
 #include "lib/error.h"
 
 namespace isogate::front {
@@ -65,7 +66,7 @@ struct ExecOutcome {
 
 // Of an exec that its backend keeps while the gateway is away (isogate/kept_exec.h).
 struct KeptTerms {
-  int64_t deadline_ms = 0;  // since 1970 in a row; in an ExecSpec as of steady_date_ms()
+  int64_t deadline_ms = 0;  // as of steady_date_ms()
   bool stdin_open = false, pty = false;
   uint64_t kept_bytes = 0;  // of each stream, in memory
 };
@@ -90,6 +91,7 @@ class State {
     size_t max_pending_execs = 100000;  // kept in memory meanwhile; what is dropped beyond is reported
     bool sync_sandboxes = true;         // sandbox changes are synced to disk: a pin outlives a loss of power
     OnHealth on_health;
+    std::function<int64_t()> clock_ahead_ms = wall_clock_ahead_ms;  // called by open() and follow_clock()
   };
 
   // `path` is absolute, in a directory of mode 0700 that is made when absent; the file is 0600.
@@ -109,6 +111,10 @@ class State {
   void put_sandbox(SandboxRow row, Done done);
   void remove_sandbox(std::string sandbox_id, Done done);
   void touch_sandbox(std::string sandbox_id, int64_t last_used_ms);  // cheap, coalesced
+
+  // Dates of a row as of steady_date_ms() are times of day on disk, for the next process. When these two have
+  // moved apart by over 2 s, this puts the dates on disk right: call it every second.
+  void follow_clock();
 
   // Committed together within some 20 ms; an exec that is opened and closed in that time is one
   // insert. A crash of this process before that loses it. Closing an exec that was never opened
