@@ -29,13 +29,17 @@ inline std::string utc_text_of_ms(int64_t ms) {
   return utc_text(ms / 1000) + "." + std::to_string(1000 + ms % 1000).substr(1) + "Z";
 }
 
-// The same, counted from this process's start without later jumps: for a date on disk at which something
-// ends.
+// The same, counted from this process's start without later jumps, and without the time that the machine
+// sleeps: for a date at which something ends. Another process counts differently: on disk and for people it
+// is a time of day, which is wall_clock_ahead_ms() later.
 inline int64_t steady_date_ms() {
   using std::chrono::steady_clock;
   static const auto began = steady_clock::now();
   static const int64_t date = wall_clock_ms();
   return date + std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - began).count();
 }
+
+// By how much the time of day has gone ahead since then: it was set, or the machine slept.
+inline int64_t wall_clock_ahead_ms() { return wall_clock_ms() - steady_date_ms(); }
 
 }  // namespace isogate

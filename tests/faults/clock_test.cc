@@ -4,6 +4,7 @@
 #include <ctime>
 #include <thread>
 
+#include "lib/clock.h"
 #include "tests/faults/faults.h"
 
 // The machine's clock jumps by an hour, forward and back: limits in seconds are not affected. Only where the
@@ -72,6 +73,37 @@ TEST_P(ClockJump, MakesNoSandboxIdleAndNoKeyStale) {
   EXPECT_EQ(me().out("cat kept /tmp/there"), "kept\nthere\n");
   EXPECT_TRUE(succeeded(me().get("/sandboxes")));
   gateway_->stop();
+}
+
+// Its timeout is shorter than the jump.
+TEST_P(ClockJump, EndsNoSandboxOfE2bAtARestart) {
+  gateway_ = nullptr;
+  const TemporaryDirectory state;
+  const std::string key = "e2b_" + sha256_hex("mine");
+  const std::string yaml = "keys:\n  - {name: mine, tenant: mine, sha256: " + sha256_hex(key) +
+                           "}\ne2b: {listen: [\"127.0.0.1:0\"]}\nbackends: [{name: namespace}]\n";
+  const Headers headers = {{"X-API-Key", key}, {"Content-Type", "application/json"}};
+  gateway_ = start(yaml, state.path());
+  ASSERT_TRUE(decided(*gateway_));
+  const Answer made =
+      answer_of(http_call(e2b_url(*gateway_), "POST", "/sandboxes", headers, Json{{"timeout", 1800}}.dump()));
+  ASSERT_EQ(made.status, 201) << made.text;
+  const std::string target = "/sandboxes/" + made.body.at("sandboxID").get<std::string>();
+  const auto expect_half_an_hour = [&] {
+    const Answer answer = answer_of(http_call(e2b_url(*gateway_), "GET", target, headers));
+    ASSERT_EQ(answer.status, 200) << answer.text;
+    const std::string end = answer.body.at("endAt");
+    EXPECT_GT(end, utc_text_of_ms(wall_clock_ms() + 1'200'000));
+    EXPECT_LT(end, utc_text_of_ms(wall_clock_ms() + 1'900'000));
+  };
+  jump(GetParam());
+  expect_half_an_hour();
+  std::this_thread::sleep_for(std::chrono::seconds(5));  // it looks every second
+  gateway_ = nullptr;
+  gateway_ = start(yaml, state.path());
+  ASSERT_TRUE(decided(*gateway_));
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  expect_half_an_hour();
 }
 
 std::string name_of(const testing::TestParamInfo<time_t>& jumped) {

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <future>
-#include <regex>
 
 #include "tests/faults/faults.h"
 #include "tests_dirs.h"
@@ -24,10 +23,7 @@ class E2bCreation : public testing::Test {
         "/test_plugins/staged.so\n    config: {stage: " +
         place_.path() + "}\n");
     ASSERT_TRUE(decided(*gateway_));
-    std::smatch found;
-    const std::string log = gateway_->log();
-    ASSERT_TRUE(std::regex_search(log, found, std::regex("unix:\\S+ 127\\.0\\.0\\.1:([0-9]+)"))) << log;
-    url_ = "http://127.0.0.1:" + found[1].str();
+    url_ = e2b_url(*gateway_);
   }
   void fail(const std::string& steps) { place_.file("fail", steps); }
   [[nodiscard]] Answer create(int timeout) const {

@@ -2,8 +2,10 @@
 // refused before it has any effect.
 #include <sys/socket.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <regex>
+#include <set>
 #include <thread>
 
 #include "tests/framing/framing.h"
@@ -95,6 +97,28 @@ TEST_F(Memory, AnAnswerOfControlCharactersCostsItsBytesOnce) {
   EXPECT_LT(peak_kib(front) - before, kib_bound(20 * 1024)) << "KiB for 8 MiB of output";
   EXPECT_EQ(result.at("stdout_encoding"), "base64");
   EXPECT_EQ(from_base64(result.at("stdout")), std::string(8 * kMiB, '\0'));
+}
+
+TEST_F(Memory, ALongListOfSandboxesIsSentInPieces) {
+  if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
+  const TemporaryDirectory state;
+  GatewayOptions options{.yaml = "allow_unisolated: true\nbackends: [{name: local}]\n",
+                         .state_dir = state.path()};
+  auto gateway = std::make_unique<Gateway>(options);
+  Caller(*gateway, "a").run("true");
+  gateway->stop();
+  const std::string more =
+      "INSERT INTO sandboxes WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) "
+      "SELECT sandbox_id || i, tenant, agent_id || i, backend, handle, uid, path, isolation, created_ms, "
+      "last_used_ms, state, disk_limit_bytes, image, expires_ms, door FROM sandboxes, n";
+  ASSERT_EQ(std::system(("sqlite3 " + state.path() + "/front/state.db \"" + more + "\"").c_str()), 0);
+  gateway = std::make_unique<Gateway>(options);
+  const Answer answer = Caller(*gateway, "a").get("/sandboxes");
+  ASSERT_TRUE(succeeded(answer));
+  EXPECT_EQ(answer.header("Transfer-Encoding"), "chunked") << answer.text.size() << " bytes";
+  std::set<std::string> listed;
+  for (const Json& row : answer.body.at("sandboxes")) listed.insert(row.at("agent_id"));
+  EXPECT_EQ(listed.size(), 3001u);
 }
 
 TEST_F(Memory, MoreOutputThanTheCapIsRefused) {

@@ -539,6 +539,50 @@ TEST_F(StateTest, WhatItsBackendKeepsStaysOpen) {
   EXPECT_TRUE(state->close_open_execs("gateway_crash", kStart + 30)->empty());
 }
 
+// A clock is set, or stands while the machine sleeps.
+TEST_F(StateTest, WhatEndsLaterIsATimeOfDayOnDisk) {
+  constexpr int64_t kHour = 3'600'000;
+  std::atomic<int64_t> ahead{0};
+  State::Options options;
+  options.clock_ahead_ms = [&ahead] { return ahead.load(); };
+  const auto expiring = [](const std::string& id, int64_t expires_ms) {
+    SandboxRow row = sandbox(id);
+    row.expires_ms = expires_ms;
+    return row;
+  };
+  const auto expiries = [](State& state) {
+    std::vector<int64_t> all;
+    for (const SandboxRow& row : sandboxes(state)) all.push_back(row.expires_ms);
+    return all;
+  };
+  {
+    auto state = open(path, options);
+    ASSERT_TRUE(put(*state, expiring("a", kStart + kHour)).ok());
+    ASSERT_TRUE(put(*state, sandbox("b")).ok());
+    ExecRow kept = exec("kept");
+    kept.kept = KeptTerms{kStart + kHour, true, false, 1000};
+    state->exec_opened(kept);
+    ASSERT_TRUE(state->flush().ok());
+    ahead = 5 * kHour;
+    state->follow_clock();
+    ahead = 5 * kHour + 1500;  // drift
+    state->follow_clock();
+    ASSERT_TRUE(put(*state, expiring("c", kStart + 2 * kHour)).ok());
+    EXPECT_EQ(expiries(*state), (std::vector<int64_t>{kStart + kHour, 0, kStart + 2 * kHour}));
+  }
+  // The next gateway counts from its own start.
+  for (const int64_t other : {int64_t{0}, -kHour}) {
+    ahead = other;
+    auto state = open(path, options);
+    EXPECT_EQ(expiries(*state),
+              (std::vector<int64_t>{kStart + 6 * kHour - other, 0, kStart + 7 * kHour - other}));
+    const auto open_ones = state->close_open_execs("gateway_crash", kStart);
+    ASSERT_TRUE(open_ones.ok());
+    ASSERT_EQ(open_ones->size(), 1u);
+    EXPECT_EQ(open_ones->front().kept->deadline_ms, kStart + 6 * kHour - other);
+  }
+}
+
 TEST_F(StateTest, ADatabaseOfVersion3IsTakenOver) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();
@@ -694,12 +738,53 @@ TEST_F(StateTest, ClosedExecsArePrunedOpenOnesNever) {
     EXPECT_TRUE(found.ok() && *found);
   }
   auto state = open(path, options);
-  auto open_ones = state->close_open_execs("gateway_crash", kStart);
+  auto open_ones = state->close_open_execs("gateway_crash", kStart + 1000);
   ASSERT_TRUE(open_ones.ok());
   ASSERT_EQ(open_ones->size(), 1u);
   EXPECT_EQ((*open_ones)[0].exec_id, "still-open");
-  auto found = find(*state, "e0");
-  EXPECT_TRUE(found.ok() && !*found);
+  for (int prunings = 0; prunings < 2; ++prunings) {
+    auto found = find(*state, "e0");
+    EXPECT_TRUE(found.ok() && !*found);
+    found = find(*state, "still-open");
+    ASSERT_TRUE(found.ok() && *found && (*found)->ended) << prunings;
+    EXPECT_EQ((*found)->ended->outcome, Outcome::kUnknown);
+    for (int i = 0; i < 2500; ++i) {
+      const std::string id = std::to_string(prunings) + "-" + std::to_string(i);
+      state->exec_opened(exec(id));
+      state->exec_closed(id, exited(0));
+    }
+    ASSERT_TRUE(state->flush().ok());
+  }
+}
+
+TEST_F(StateTest, ATenantsExecsPushOutNoneOfAnother) {
+  State::Options options;
+  options.max_closed_execs = 100;
+  std::unique_ptr<State> state = open(path, options);
+  const auto run_as = [&](const std::string& tenant, int count) {
+    for (int i = 0; i < count; ++i) {
+      ExecRow row = exec(tenant + std::to_string(i));
+      row.tenant = tenant;
+      state->exec_opened(row);
+      state->exec_closed(row.exec_id, exited(0));
+    }
+    ASSERT_TRUE(state->flush().ok());
+  };
+  run_as("b", 30);
+  run_as("a", 5000);
+  run_as("c", 1);
+  state.reset();
+  state = open(path, options);  // which prunes
+  ASSERT_TRUE(state->flush().ok());
+  const auto kept = [&](const std::string& id) {
+    const auto found = find(*state, id);
+    return found.ok() && found->has_value();
+  };
+  EXPECT_TRUE(kept("b0"));
+  EXPECT_TRUE(kept("c0"));
+  EXPECT_TRUE(kept("a4999"));
+  EXPECT_TRUE(kept("a4931")) << "what the others do not need";
+  EXPECT_FALSE(kept("a4930"));
 }
 
 TEST_F(StateTest, OldExecsArePruned) {
@@ -814,7 +899,10 @@ TEST_F(FullDisk, GivesUpRecordsAloudBeyondItsBound) {
   }
   EXPECT_FALSE(state->flush().ok());
   ASSERT_EQ(::unlink((disk + "/ballast").c_str()), 0);
-  ASSERT_TRUE(health.wait_for(2));
+  ASSERT_TRUE(health.wait_for(3));
+  ASSERT_TRUE(health.told[1]);
+  EXPECT_EQ(health.told[1]->message, "30 exec records were given up, the state database could not keep up");
+  EXPECT_FALSE(health.told[2]);
   ASSERT_TRUE(state->flush().ok());
   for (size_t i = 0; i < 80; ++i) {
     const auto found = find(*state, "e" + std::to_string(i));

@@ -35,14 +35,11 @@ constexpr int kMostAttempts = 8;  // at a file that is changed meanwhile
 constexpr std::chrono::milliseconds kPause{20};
 
 FileRequest archive_request(const Config& config, const Exchange& exchange) {
-  FileTarget target{.path = query_parameter(exchange.query, "path").value_or("")};
-  check_path("path", target.path);
-  target.scope = parse_scope(query_parameter(exchange.query, "scope").value_or("workspace"));
+  FileTarget target = target_from_query(query_parameter(exchange.query, "path").value_or(""), exchange.query);
   if (target.scope == ISOGATE_SCOPE_SANDBOX) {
     if (target.path.empty()) target.path = "/";
     if (!target.path.starts_with('/')) throw invalid_request("with scope=sandbox `path` is absolute: `/etc`");
   }
-  target.user = query_parameter(exchange.query, "user").value_or("");
   return request_for(config, exchange, std::move(target), query_parameter(exchange.query, "agent_id"));
 }
 

@@ -349,6 +349,14 @@ void check_path(std::string_view name, std::string_view path) {
     throw invalid_request("`" + std::string(name) + "` holds a NUL byte: " + printable(path, 200));
 }
 
+FileTarget target_from_query(std::string path, std::string_view query) {
+  check_path("path", path);
+  FileTarget target{.path = std::move(path)};
+  target.scope = parse_scope(query_parameter(query, "scope").value_or("workspace"));
+  target.user = query_parameter(query, "user").value_or("");
+  return target;
+}
+
 void check_unconditional(const Exchange& exchange) {
   if (exchange.has_header("Content-Range"))
     throw invalid_request(

@@ -24,6 +24,9 @@ uint32_t parse_mode(std::string_view text);  // octal
 // them.
 void check_path(std::string_view name, std::string_view path);
 
+// `scope` and `user` of the query, with this path.
+FileTarget target_from_query(std::string path, std::string_view query);
+
 // Of a request that writes or removes: a condition cannot be checked in one step with the write, and a part
 // of a file (Content-Range; RFC 9110, 14.5) would replace all of it.
 void check_unconditional(const Exchange& exchange);

@@ -16,14 +16,11 @@ constexpr size_t kSpliceStep = 1 << 20;
 constexpr int kMostTries = 8;  // of a download whose file is changed meanwhile
 
 FileTarget parse_raw_target(const std::string& path, std::string_view query) {
-  FileTarget target{.path = path};
-  check_path("path", target.path);
-  target.scope = parse_scope(query_parameter(query, "scope").value_or("workspace"));
+  FileTarget target = target_from_query(path, query);
   if (target.scope == ISOGATE_SCOPE_SANDBOX && !target.path.starts_with('/'))
     throw invalid_request(
         "with scope=sandbox the path is absolute, after a slash of its own: "
         "/workspace/files/AGENT/%2Fetc/hosts");
-  target.user = query_parameter(query, "user").value_or("");
   if (const auto mode = query_parameter(query, "mode")) {
     target.mode = parse_mode(*mode);
     target.flags |= ISOGATE_FILE_MODE_GIVEN;

@@ -1,4 +1,8 @@
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "gateway/config/images.h"
 #include "gateway/front/api/access.h"
@@ -13,7 +17,10 @@
 namespace isogate::front {
 namespace {
 
+namespace asio = boost::asio;
 using nlohmann::ordered_json;
+
+constexpr size_t kMadeInATurn = 100;  // rows, of a list
 
 // null: its backend does not say.
 ordered_json disk_json(const std::optional<ipc::DiskUse>& use) {
@@ -64,12 +71,21 @@ Task<void> handle_sandbox_create(App& app, Exchange& exchange) {
 
 Task<void> handle_sandbox_list(App& app, Exchange& exchange) {
   co_await app.sandboxes.disks.look(exchange.principal.tenant);
-  ordered_json list = ordered_json::array();
-  for (const auto& sandbox : app.sandboxes.records.of(exchange.principal.tenant)) {
-    list.push_back(sandbox_json(*sandbox));
+  const std::vector<SandboxPtr> all = app.sandboxes.records.of(exchange.principal.tenant);
+  exchange.memory.add(all.size() * sizeof(SandboxPtr));
+  JsonAnswer out(exchange);
+  out.text = "{\"sandboxes\":[";
+  bool first = true;
+  size_t made = 0;
+  for (const SandboxPtr& sandbox : all) {
+    if (!sandbox->known) continue;  // it was ended meanwhile
+    if (!std::exchange(first, false)) out.text += ',';
+    out.text += json_text(sandbox_json(*sandbox));
+    co_await out.write_if_much();
+    if (++made % kMadeInATurn == 0) co_await asio::post(asio::use_awaitable);
   }
-  ordered_json body{{"sandboxes", std::move(list)}};
-  co_await send_json(exchange, std::move(body), Claimed::kAll);
+  out.text += "]}\n";
+  co_await out.end();
 }
 
 Task<void> handle_sandbox_delete(App& app, Exchange& exchange) {

@@ -102,11 +102,7 @@ std::string end_event(const Watch& watch) {
 }
 
 FileRequest watch_request(const Config& config, const Exchange& exchange) {
-  FileTarget target;
-  target.path = query_parameter(exchange.query, "path").value_or("");
-  check_path("path", target.path);
-  target.scope = parse_scope(query_parameter(exchange.query, "scope").value_or("workspace"));
-  target.user = query_parameter(exchange.query, "user").value_or("");
+  FileTarget target = target_from_query(query_parameter(exchange.query, "path").value_or(""), exchange.query);
   if (query_flag(exchange.query, "recursive")) target.flags |= ISOGATE_FILE_RECURSIVE;
   return request_for(config, exchange, std::move(target), query_parameter(exchange.query, "agent_id"));
 }

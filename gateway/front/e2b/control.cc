@@ -88,7 +88,7 @@ ordered_json listed_json(const App& app, const Found& found) {
                        {"sandboxID", row.agent_id},
                        {"clientID", "isogate"},
                        {"startedAt", utc_text_of_ms(found.record.started_ms)},
-                       {"endAt", utc_text_of_ms(row.expires_ms)},
+                       {"endAt", utc_text_of_ms(row.expires_ms + wall_clock_ahead_ms())},
                        {"state", "running"},
                        {"envdVersion", kEnvdVersion},
                        {"metadata", metadata_json(found.record)}};
@@ -226,7 +226,7 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
                 .home = "",
                 .metadata = pairs_in(body, "metadata"),
                 .env = env_in(body),
-                .started_ms = steady_date_ms()};
+                .started_ms = wall_clock_ms()};
   const uint64_t seconds = std::max<uint64_t>(timeout_in(app, body, "timeout"), 1);
   record.token = new_token();
   if (const size_t size = record_text(record).size(); size > kMostRecord)
@@ -407,8 +407,8 @@ Task<void> handle_sandboxes(App& app, Exchange& exchange) {
 }
 
 ordered_json metrics_json(const App& app, const Found& found) {
-  ordered_json sample = {{"timestamp", utc_text_of_ms(steady_date_ms())},
-                         {"timestampUnix", steady_date_ms() / 1000}};
+  const int64_t now = wall_clock_ms();
+  ordered_json sample = {{"timestamp", utc_text_of_ms(now)}, {"timestampUnix", now / 1000}};
   sample["cpuCount"] = std::max<uint64_t>(cpus_of(app, *found.sandbox), 1);
   sample["cpuUsedPct"] = 0;
   sample["memUsed"] = 0;
@@ -430,7 +430,7 @@ uint64_t time_parameter(std::string_view query, std::string_view name, uint64_t 
 Task<void> handle_metrics(App& app, Exchange& exchange) {
   co_await app.sandboxes.disks.look(exchange.principal.tenant);
   const Found found = found_for(app, exchange);
-  const auto now = static_cast<uint64_t>(steady_date_ms() / 1000);
+  const auto now = static_cast<uint64_t>(wall_clock_ms() / 1000);
   ordered_json samples = ordered_json::array();
   if (time_parameter(exchange.query, "start", 0) <= now &&
       now <= time_parameter(exchange.query, "end", INT64_MAX))

@@ -407,10 +407,7 @@ asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
 void Flight::journal_start() {
   if (spec_.rejoin) return;
   std::optional<KeptTerms> kept;
-  if (spec_.kept && spec_.kept->kept) {
-    kept = spec_.terms;
-    kept->deadline_ms += wall_clock_ms() - steady_date_ms();  // the next gateway has another steady date
-  }
+  if (spec_.kept && spec_.kept->kept) kept = spec_.terms;
   app_.state->exec_opened({.exec_id = answer_.exec_id,
                            .sandbox_id = lease_.sandbox->row.sandbox_id,
                            .tenant = spec_.tenant,

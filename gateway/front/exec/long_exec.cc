@@ -12,7 +12,6 @@
 #include "gateway/front/app.h"
 #include "gateway/front/base/alarm.h"
 #include "gateway/front/base/own_fd.h"
-#include "lib/clock.h"
 #include "lib/log.h"
 
 namespace isogate::front {
@@ -97,8 +96,7 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
   spec.request_id = row.request_id;
   spec.shown = row.command;
   spec.backend = row.backend;
-  const int64_t left_ms = row.kept->deadline_ms - wall_clock_ms();
-  spec.rejoin = Rejoin{row.exec_id, row.started_ms, steady_date_ms() + left_ms, sandbox.isolation};
+  spec.rejoin = Rejoin{row.exec_id, row.started_ms, row.kept->deadline_ms, sandbox.isolation};
   return std::make_shared<LongExec>(app, std::move(spec),
                                     LongExec::Terms{.kept_bytes = row.kept->kept_bytes,
                                                     .in_all = app.config.exec.spool_bytes,

@@ -61,6 +61,8 @@ class SandboxRegister {
   // Nothing of it is left, or nobody to ask. Its record may go later: a sandbox that is not there is found
   // not to be.
   void remove_record(Sandbox& sandbox);
+  // Keeps the expiries on disk right: call it every second.
+  void follow_clock() { state_.follow_clock(); }
   // Why no record can be written at the moment.
   [[nodiscard]] std::optional<Error> last_error() const { return state_.last_error(); }
 

@@ -210,6 +210,7 @@ asio::awaitable<void> Sandboxes::end_expired() {
   size_t ending = 0;
   for (;;) {
     co_await sleep_for(executor_, seconds(1));
+    records.follow_clock();
     const int64_t now = steady_date_ms();
     std::vector<SandboxPtr> expired;  // one that ends at once leaves the register meanwhile
     for (const auto& [id, sandbox] : records.all()) {

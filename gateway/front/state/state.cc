@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <iterator>
 #include <mutex>
 #include <thread>
@@ -20,6 +21,7 @@ namespace {
 constexpr std::chrono::milliseconds kGather{20};   // execs wait for others to share a commit
 constexpr std::chrono::milliseconds kRetry{1000};  // after a failed write
 constexpr size_t kPruneAfter = 2000;               // execs between two prunings
+constexpr int64_t kClockMovedMs = 2000;            // less is not followed
 
 template <typename T>
 void prepend(std::vector<T>& to, std::vector<T>& front) {
@@ -33,7 +35,8 @@ void prepend(std::vector<T>& to, std::vector<T>& front) {
 // database is the writer thread's alone once that runs.
 class State::Writer {
  public:
-  Writer(std::unique_ptr<StateDb> db, Options options) : db_(std::move(db)), options_(std::move(options)) {}
+  Writer(std::unique_ptr<StateDb> db, Options options, int64_t clock_ahead_ms)
+      : db_(std::move(db)), options_(std::move(options)), clock_ahead_ms_(clock_ahead_ms) {}
   ~Writer() { stop(); }
 
   Result<void> start() {
@@ -85,6 +88,14 @@ class State::Writer {
       pending_.closed.push_back({seq, std::move(outcome)});
     }
     wake(false);
+  }
+
+  void follow_clock() {
+    const int64_t ahead = options_.clock_ahead_ms();
+    std::lock_guard lock(mutex_);
+    if (std::abs(ahead - clock_ahead_ms_) <= kClockMovedMs) return;
+    clock_ahead_ms_ = ahead;
+    wake(true);
   }
 
   // Runs `work` on the writer thread after all calls before it, with how writing them went.
@@ -181,6 +192,7 @@ class State::Writer {
       bool last = stopping_;
       StateBatch batch = take();
       std::vector<Query> queries = std::exchange(queries_, {});
+      db_->set_clock_ahead(clock_ahead_ms_);
       lock.unlock();
       write(batch, queries);
       lock.lock();
@@ -199,8 +211,8 @@ class State::Writer {
   }
 
   void write(StateBatch& batch, std::vector<Query>& queries) {
-    bool nothing =
-        batch.sandboxes.empty() && batch.touches.empty() && batch.opened.empty() && batch.closed.empty();
+    bool nothing = batch.sandboxes.empty() && batch.touches.empty() && batch.opened.empty() &&
+                   batch.closed.empty() && !db_->has_dates_to_move();
     Result<void> written;
     if (!nothing || last_error()) written = db_->apply(batch);
     std::vector<SandboxChange> changes = std::exchange(batch.sandboxes, {});
@@ -233,31 +245,25 @@ class State::Writer {
   }
 
   void report_health(const Result<void>& written) {
-    std::optional<Error> error;
+    std::optional<Error> error, lost;
     if (!written) error = written.error();
     bool changed = false;
     {
       std::lock_guard lock(mutex_);
-      if (dropped_ > reported_dropped_) {
+      if (!error && dropped_ > reported_dropped_) {
         reported_dropped_ = dropped_;
-        changed = true;
-        if (!error) lost_ = Error{ISOGATE_RESOURCE_EXHAUSTED, 0, lost_text()};
+        lost = Error{ISOGATE_RESOURCE_EXHAUSTED, 0, lost_text()};
       }
-      changed |= error.has_value() != error_.has_value();
+      changed = lost || error.has_value() != error_.has_value();
       error_ = error;
     }
-    report(changed, error);
+    if (!options_.on_health) return;
+    if (lost) options_.on_health(lost);
+    if (changed) options_.on_health(error);
   }
 
   std::string lost_text() const {
     return std::to_string(dropped_) + " exec records were given up, the state database could not keep up";
-  }
-
-  void report(bool changed, const std::optional<Error>& error) {
-    std::optional<Error> lost = std::exchange(lost_, std::nullopt);
-    if (!options_.on_health) return;
-    if (lost) options_.on_health(lost);
-    if (changed) options_.on_health(error);
   }
 
   void prune_now_and_then(size_t execs) {
@@ -274,9 +280,8 @@ class State::Writer {
 
   std::unique_ptr<StateDb> db_;
   Options options_;
-  size_t since_prune_ = 0;  // these four: the writer thread's
+  size_t since_prune_ = 0;  // these three: the writer thread's
   int64_t next_prune_ms_ = 0;
-  std::optional<Error> lost_;
   uint64_t reported_dropped_ = 0;
 
   mutable std::mutex mutex_;
@@ -288,6 +293,7 @@ class State::Writer {
   size_t in_flight_ = 0;  // execs in the batch that is being written
   int64_t next_seq_ = 1;
   uint64_t dropped_ = 0;
+  int64_t clock_ahead_ms_;
   bool awake_ = false, urgent_ = false, stopping_ = false;
   std::optional<Error> error_;
   std::thread thread_;
@@ -297,9 +303,11 @@ State::State(std::unique_ptr<Writer> writer) : writer_(std::move(writer)) {}
 State::~State() = default;
 
 Result<std::unique_ptr<State>> State::open(const std::string& path, Options options) {
-  Result<std::unique_ptr<StateDb>> db = StateDb::open(path, options.sync_sandboxes);
+  int64_t ahead = options.clock_ahead_ms();
+  if (std::abs(ahead) <= kClockMovedMs) ahead = 0;
+  Result<std::unique_ptr<StateDb>> db = StateDb::open(path, options.sync_sandboxes, ahead);
   if (!db) return db.error();
-  auto writer = std::make_unique<Writer>(std::move(*db), std::move(options));
+  auto writer = std::make_unique<Writer>(std::move(*db), std::move(options), ahead);
   if (Result<void> started = writer->start(); !started) return started.error();
   return std::unique_ptr<State>(new State(std::move(writer)));
 }
@@ -333,6 +341,8 @@ void State::remove_sandbox(std::string sandbox_id, Done done) {
 void State::touch_sandbox(std::string sandbox_id, int64_t last_used_ms) {
   writer_->touch(std::move(sandbox_id), last_used_ms);
 }
+
+void State::follow_clock() { writer_->follow_clock(); }
 
 void State::exec_opened(ExecRow row) { writer_->exec_opened(std::move(row)); }
 

@@ -5,7 +5,8 @@
 // asynchronous is applied in the order of the calls. Callbacks run on the writer thread, must not
 // throw and must not call a blocking function here.
 // Failures are never silent: a sandbox change calls back with its error, execs are kept and tried again
-// every second, and on_health reports when the database cannot be written, and when it can again.
+// every second, and on_health reports when the database cannot be written, how many execs were given up
+// meanwhile, and when it can be written again.
 // A damaged, foreign or newer database is an error of open(), never replaced. Nor is the file ever
 // shared: a second process is refused.
 #pragma once
@@ -18,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/clock.h"
 #include "lib/error.h"
 
 namespace isogate::front {
@@ -64,7 +66,7 @@ struct ExecOutcome {
 
 // Of an exec that its backend keeps while the gateway is away (isogate/kept_exec.h).
 struct KeptTerms {
-  int64_t deadline_ms = 0;  // since 1970 in a row; in an ExecSpec as of steady_date_ms()
+  int64_t deadline_ms = 0;  // as of steady_date_ms()
   bool stdin_open = false, pty = false;
   uint64_t kept_bytes = 0;  // of each stream, in memory
 };
@@ -83,11 +85,13 @@ class State {
   using OnHealth = std::function<void(const std::optional<Error>&)>;  // nullopt: it works again
 
   struct Options {
-    size_t max_closed_execs = 10000;  // older ones are pruned now and then
+    // Beyond these the tenants that have the most lose what ended first; pruned now and then.
+    size_t max_closed_execs = 10000;
     int64_t max_closed_age_ms = 7ll * 24 * 3600 * 1000;
     size_t max_pending_execs = 100000;  // kept in memory meanwhile; what is dropped beyond is reported
     bool sync_sandboxes = true;         // sandbox changes are synced to disk: a pin outlives a loss of power
     OnHealth on_health;
+    std::function<int64_t()> clock_ahead_ms = wall_clock_ahead_ms;  // called by open() and follow_clock()
   };
 
   // `path` is absolute, in a directory of mode 0700 that is made when absent; the file is 0600.
@@ -107,6 +111,10 @@ class State {
   void put_sandbox(SandboxRow row, Done done);
   void remove_sandbox(std::string sandbox_id, Done done);
   void touch_sandbox(std::string sandbox_id, int64_t last_used_ms);  // cheap, coalesced
+
+  // Dates of a row as of steady_date_ms() are times of day on disk, for the next process. When these two have
+  // moved apart by over 2 s, this puts the dates on disk right: call it every second.
+  void follow_clock();
 
   // Committed together within some 20 ms; an exec that is opened and closed in that time is one
   // insert. A crash of this process before that loses it. Closing an exec that was never opened

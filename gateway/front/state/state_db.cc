@@ -49,6 +49,9 @@ Outcome outcome_of(std::string_view name) {
   return found == kOutcomes.end() ? Outcome::kUnknown : static_cast<Outcome>(found - kOutcomes.begin());
 }
 
+// A date in a row as one on disk, or back. 0 is none.
+Int64 moved(Int64 date, Int64 by_ms) { return date == 0 ? 0 : std::max<Int64>(1, date + by_ms); }
+
 // ---- rows as columns: a statement bound to vectors runs once per batch ----
 
 struct OutcomeColumns {
@@ -99,12 +102,12 @@ struct ExecColumns {
     started.push_back(row.started_ms);
     end.push(row.ended.value_or(ExecOutcome()), !row.ended);
   }
-  ExecRow at(size_t i) const {
+  ExecRow at(size_t i, Int64 clock_ahead) const {
     ExecRow row{exec_id[i], sandbox_id[i], tenant[i],    backend[i],  request_id[i],
                 command[i], started[i],    std::nullopt, std::nullopt};
     if (!end.ended[i].isNull()) row.ended = end.at(i);
     if (!kept_until[i].isNull())
-      row.kept = {kept_until[i].value(), (kept_flags[i].value() & kStdinOpen) != 0,
+      row.kept = {moved(kept_until[i].value(), -clock_ahead), (kept_flags[i].value() & kStdinOpen) != 0,
                   (kept_flags[i].value() & kPty) != 0, static_cast<uint64_t>(kept_bytes[i].value())};
     return row;
   }
@@ -136,7 +139,7 @@ struct CloseExecs {
   }
 };
 
-std::vector<ExecRow> select_execs(Session& session, const std::string& where,
+std::vector<ExecRow> select_execs(Session& session, Int64 clock_ahead, const std::string& where,
                                   const std::function<void(Statement&)>& bind = {}) {
   ExecColumns c;
   Statement statement(session);
@@ -152,16 +155,16 @@ std::vector<ExecRow> select_execs(Session& session, const std::string& where,
   if (bind) bind(statement);
   statement.execute();
   std::vector<ExecRow> rows;
-  for (size_t i = 0; i < c.exec_id.size(); ++i) rows.push_back(c.at(i));
+  for (size_t i = 0; i < c.exec_id.size(); ++i) rows.push_back(c.at(i, clock_ahead));
   return rows;
 }
 
-void put_sandbox(Session& session, const SandboxRow& row) {
+void put_sandbox(Session& session, const SandboxRow& row, Int64 clock_ahead) {
   std::string state(state_name(row.state)), id = row.sandbox_id, tenant = row.tenant, agent = row.agent_id;
   std::string backend = row.backend, handle = row.handle, path = row.path, image = row.image;
   std::string e2b_record = row.e2b_record;
   Int64 uid = row.uid, isolation = row.isolation, created = row.created_ms, used = row.last_used_ms;
-  Int64 expires = row.expires_ms;
+  Int64 expires = moved(row.expires_ms, clock_ahead);
   Poco::Nullable<Int64> disk;
   if (row.disk_limit_bytes) disk = static_cast<Int64>(std::min<uint64_t>(*row.disk_limit_bytes, INT64_MAX));
   session << "INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", use(id),
@@ -184,7 +187,8 @@ std::string_view state_name(SandboxRow::State state) {
 }
 
 struct StateDb::Impl {
-  Impl(const std::string& path, bool sync) : session("SQLite", path), sync_sandboxes(sync) {}
+  Impl(const std::string& path, bool sync, Int64 ahead)
+      : session("SQLite", path), sync_sandboxes(sync), clock_ahead(ahead), ahead_on_disk(ahead) {}
 
   DiskReserve reserve;
   uint32_t since_top_up = 0;
@@ -192,6 +196,7 @@ struct StateDb::Impl {
   std::optional<InsertExecs> insert;
   std::optional<CloseExecs> close;
   bool sync_sandboxes;
+  Int64 clock_ahead, ahead_on_disk;
   bool durable = false;
   bool keeps = true;  // kept_execs may have rows
 
@@ -216,7 +221,7 @@ struct StateDb::Impl {
   }
 
   void write_kept(const NewExec& exec) {
-    Int64 seq = exec.seq, deadline = exec.row.kept->deadline_ms;
+    Int64 seq = exec.seq, deadline = moved(exec.row.kept->deadline_ms, clock_ahead);
     Int64 flags = (exec.row.kept->stdin_open ? kStdinOpen : 0) | (exec.row.kept->pty ? kPty : 0);
     Int64 bytes = static_cast<Int64>(exec.row.kept->kept_bytes);
     keeps = true;
@@ -259,17 +264,27 @@ struct StateDb::Impl {
     }
   }
 
+  void move_dates() {
+    Int64 by = clock_ahead - ahead_on_disk;
+    session << "UPDATE sandboxes SET expires_ms = max(1, expires_ms + ?) WHERE expires_ms <> 0", use(by), now;
+    session << "UPDATE kept_execs SET deadline_ms = max(1, deadline_ms + ?)", use(by), now;
+  }
+
   void write(const StateBatch& batch) {
-    set_durable(sync_sandboxes && !batch.sandboxes.empty());
+    const bool moves = clock_ahead != ahead_on_disk;
+    set_durable(sync_sandboxes && (!batch.sandboxes.empty() || moves));
     run(session, "BEGIN IMMEDIATE");
+    if (moves) move_dates();
     for (const SandboxChange& change : batch.sandboxes)
-      change.remove ? remove_sandbox(session, change.row.sandbox_id) : put_sandbox(session, change.row);
+      change.remove ? remove_sandbox(session, change.row.sandbox_id)
+                    : put_sandbox(session, change.row, clock_ahead);
     write_touches(batch.touches);
     write_opened(batch.opened);
     write_closed(batch.closed);
     if (batch.sandboxes.empty() && batch.opened.empty() && batch.closed.empty())
       run(session, "UPDATE written SET count = count + 1");
     run(session, "COMMIT");
+    ahead_on_disk = clock_ahead;
   }
 
   // Statements that failed half-way are not used again. SQLite may have rolled back by itself.
@@ -287,13 +302,14 @@ struct StateDb::Impl {
 StateDb::StateDb(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 StateDb::~StateDb() = default;
 
-Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& path, bool sync_sandboxes) {
+Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& path, bool sync_sandboxes,
+                                               int64_t clock_ahead_ms) {
   static std::once_flag once;
   std::call_once(once, [] { Poco::Data::SQLite::Connector::registerConnector(); });
   if (Result<void> file = prepare_state_file(path); !file) return file.error();
   using Opened = std::unique_ptr<StateDb>;
   return guarded<Opened>("cannot use the state database `" + path + "`", [&]() -> Result<Opened> {
-    auto impl = std::make_unique<Impl>(path, sync_sandboxes);
+    auto impl = std::make_unique<Impl>(path, sync_sandboxes, clock_ahead_ms);
     if (Result<void> sound = set_up_state(impl->session, path); !sound) return sound.error();
     impl->reserve.open(path);
     return Opened(new StateDb(std::move(impl)));
@@ -319,14 +335,14 @@ Result<std::vector<SandboxRow>> StateDb::load_sandboxes() {
                       static_cast<uint32_t>(uid[i]), static_cast<uint32_t>(isolation[i]), created[i], used[i],
                       state_of(state[i]),
                       disk[i].isNull() ? std::nullopt : std::optional<uint64_t>(disk[i].value()), image[i],
-                      expires[i], e2b_record[i]});
+                      moved(expires[i], -impl_->ahead_on_disk), e2b_record[i]});
     return rows;
   });
 }
 
 Result<std::vector<ExecRow>> StateDb::load_open_execs() {
   return guarded<std::vector<ExecRow>>("cannot load the open execs", [&]() -> Result<std::vector<ExecRow>> {
-    return select_execs(impl_->session, "WHERE ended_ms IS NULL ORDER BY seq");
+    return select_execs(impl_->session, impl_->ahead_on_disk, "WHERE ended_ms IS NULL ORDER BY seq");
   });
 }
 
@@ -346,7 +362,7 @@ Result<std::vector<ExecRow>> StateDb::load_exec(const std::string& exec_id, int6
   return guarded<std::vector<ExecRow>>("cannot load an exec", [&]() -> Result<std::vector<ExecRow>> {
     std::string id = exec_id;
     Int64 key = seq;
-    return select_execs(impl_->session, "WHERE seq = ? AND exec_id = ?",
+    return select_execs(impl_->session, impl_->ahead_on_disk, "WHERE seq = ? AND exec_id = ?",
                         [&](Statement& statement) { statement, use(key), use(id); });
   });
 }
@@ -361,19 +377,23 @@ Result<void> StateDb::apply(const StateBatch& batch) {
   return written;
 }
 
+void StateDb::set_clock_ahead(int64_t ms) { impl_->clock_ahead = ms; }
+
+bool StateDb::has_dates_to_move() const { return impl_->clock_ahead != impl_->ahead_on_disk; }
+
 Result<std::vector<std::string>> StateDb::prune(size_t keep, int64_t oldest_ms) {
   Result<Strings> pruned = guarded<Strings>("cannot prune the state database", [&]() -> Result<Strings> {
     Session& session = impl_->session;
-    Int64 offset = static_cast<Int64>(keep), oldest = oldest_ms, cut = 0;
-    session << "SELECT seq FROM execs WHERE ended_ms IS NOT NULL ORDER BY seq DESC LIMIT 1 OFFSET ?",
-        use(offset), into(cut), now;
+    Int64 offset = static_cast<Int64>(keep), oldest = oldest_ms;
     Strings ids;
+    Numbers keys;
     impl_->set_durable(false);
     run(session, "BEGIN IMMEDIATE");
-    session << "SELECT exec_id FROM execs WHERE ended_ms IS NOT NULL AND (seq <= ? OR ended_ms < ?)",
-        use(cut), use(oldest), into(ids), now;
-    session << "DELETE FROM execs WHERE ended_ms IS NOT NULL AND (seq <= ? OR ended_ms < ?)", use(cut),
-        use(oldest), now;
+    session << "SELECT exec_id, seq FROM execs WHERE ended_ms < ? OR seq IN (SELECT seq FROM (SELECT seq, "
+               "ended_ms, row_number() OVER (PARTITION BY tenant ORDER BY ended_ms DESC, seq DESC) AS place "
+               "FROM execs WHERE ended_ms IS NOT NULL) ORDER BY place, ended_ms DESC LIMIT -1 OFFSET ?)",
+        use(oldest), use(offset), into(ids), into(keys), now;
+    if (!keys.empty()) session << "DELETE FROM execs WHERE seq = ?", use(keys), now;
     run(session, "COMMIT");
     return ids;
   });

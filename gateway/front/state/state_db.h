@@ -41,7 +41,9 @@ struct StateBatch {
 
 class StateDb {
  public:
-  static Result<std::unique_ptr<StateDb>> open(const std::string& path, bool sync_sandboxes);
+  // `clock_ahead_ms`: by how much the dates on disk that end something are later than those in rows.
+  static Result<std::unique_ptr<StateDb>> open(const std::string& path, bool sync_sandboxes,
+                                               int64_t clock_ahead_ms = 0);
   ~StateDb();
 
   Result<std::vector<SandboxRow>> load_sandboxes();
@@ -51,8 +53,12 @@ class StateDb {
 
   // All of it or nothing, in one transaction; writes something even when the batch is empty.
   Result<void> apply(const StateBatch& batch);
+  // The next apply() moves the dates that are on disk, too.
+  void set_clock_ahead(int64_t ms);
+  [[nodiscard]] bool has_dates_to_move() const;
 
-  // Deletes closed execs beyond the newest `keep` and those that ended before `oldest_ms`; their ids.
+  // Deletes the closed execs beyond `keep`, those that ended first of the tenants that have the most, and
+  // those that ended before `oldest_ms`; their ids.
   Result<std::vector<std::string>> prune(size_t keep, int64_t oldest_ms);
 
  private:
