@@ -171,16 +171,8 @@ int run_whole(const ExecOptions& options, HttpClient& client, const HttpRequest&
 }
 
 int run_stream(const ExecOptions& options, HttpClient& client, HttpRequest request) {
-  bool json = options.client.json, lines = options.lines;
-  EventStream::Handlers handlers;
-  if (json) {
-    handlers.line = [](std::string_view line) { return write_all(1, std::string(line) + "\n"); };
-  } else {
-    handlers.output = [lines](bool to_stderr, std::string_view bytes, bool partial) {
-      return write_all(to_stderr ? 2 : 1, lines && !partial ? std::string(bytes) + "\n" : std::string(bytes));
-    };
-  }
-  EventStream events(handlers);
+  const bool json = options.client.json;
+  EventStream events(printing(json, options.lines));
   request.wait_sec = kStreamSilenceSec;
   auto answer = client.call(request, [&](std::string_view bytes) { return events.feed(bytes); });
   if (!answer.ok()) return failed(answer.error(), json);
@@ -213,6 +205,17 @@ int run_background(const ExecOptions& options, HttpClient& client, const HttpReq
 }
 
 }  // namespace
+
+EventStream::Handlers printing(bool json, bool lines) {
+  EventStream::Handlers handlers;
+  if (json)
+    handlers.line = [](std::string_view line) { return write_all(1, std::string(line) + "\n"); };
+  else
+    handlers.output = [lines](bool to_stderr, std::string_view bytes, bool partial) {
+      return write_all(to_stderr ? 2 : 1, std::string(bytes) + (lines && !partial ? "\n" : ""));
+    };
+  return handlers;
+}
 
 int end_with(const ExecEnd& end, bool json) {
   if (!json) tell_what_ended_it(end);
