@@ -189,7 +189,6 @@ class Copy {
     HttpRequest request;
     request.method = "GET";
     request.target = archive_target(from_);
-    request.wait_sec = 600;
     Progress progress;
     return client_->call(request, [&](std::string_view bytes) {
       progress.moved(bytes.size());
@@ -313,7 +312,6 @@ class Copy {
     request.method = "PUT";
     request.target = archive_target(to_, options_.replace);
     request.content_type = "application/x-tar";
-    request.wait_sec = 600;
     std::optional<Progress> progress(std::in_place);
     request.sent = [&](uint64_t bytes) { progress->moved(bytes); };
     auto answer = client_->call(request);

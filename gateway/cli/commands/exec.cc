@@ -18,7 +18,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxStdinBytes = 64u << 20;
-constexpr double kMarginSec = 120;         // queueing, and the opening of a sandbox
 constexpr int kAccepted = 202;             // it runs on
 constexpr double kLongestExecSec = 86400;  // without --timeout the gateway's own default holds
 
@@ -148,7 +147,7 @@ Result<HttpRequest> exec_request(const ExecOptions& options) {
   request.target = options.stream ? "/exec-stream" : "/exec";
   request.content_type = "application/json";
   request.body = *body;
-  request.wait_sec = kMarginSec + (options.long_lived() ? 0 : options.timeout_sec.value_or(kLongestExecSec));
+  request.wait_sec = kAnswerSec + (options.long_lived() ? 0 : options.timeout_sec.value_or(kLongestExecSec));
   return request;
 }
 
@@ -173,7 +172,8 @@ int run_whole(const ExecOptions& options, HttpClient& client, const HttpRequest&
 int run_stream(const ExecOptions& options, HttpClient& client, HttpRequest request) {
   const bool json = options.client.json;
   EventStream events(printing(json, options.lines));
-  request.wait_sec = kStreamSilenceSec;
+  request.wait_sec = kAnswerSec;
+  request.body_wait_sec = kStreamSilenceSec;
   auto answer = client.call(request, [&](std::string_view bytes) { return events.feed(bytes); });
   if (!answer.ok()) return failed(answer.error(), json);
   if (!answer->ok()) return refused(*answer, json);

@@ -7,7 +7,7 @@
 
 namespace isogate::cli {
 
-inline constexpr double kStreamSilenceSec = 60;  // a ping comes every 15 s
+inline constexpr double kStreamSilenceSec = 60;  // of a stream that has begun: a ping comes every 15 s
 
 // What prints an exec's events: its output, or with json each line as it came. `lines`: output comes by
 // lines, without their ends.

@@ -36,7 +36,7 @@ int run_logs(const LogsOptions& options) try {
   if (failed != kDone) return failed;
   const Json state = Json::parse(known.body);
   request.target += options.follow ? "/output?follow=true" : "/output";
-  request.wait_sec = kStreamSilenceSec;
+  request.body_wait_sec = kStreamSilenceSec;
   EventStream events(printing(json, false));
   auto answer = client->call(request, [&](std::string_view bytes) { return events.feed(bytes); });
   if (!answer.ok()) return report_local(answer.error(), json);

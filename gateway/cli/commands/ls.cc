@@ -62,7 +62,6 @@ int run_list(const ListOptions& options) {
   if (options.recursive) body["recursive"] = true;
   HttpRequest request{.method = "POST", .target = "/workspace/list", .content_type = "application/json"};
   request.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
-  request.wait_sec = 600;
   const auto [failed, answer] = ask(options.client, request);
   if (failed != kDone) return failed;
   if (!options.client.json) return show_listing(answer.body, options.with_details);

@@ -63,7 +63,7 @@ int run_watch(const WatchOptions& options) try {
                           .add("scope", options.scope)
                           .add("user", options.user);
   const HttpRequest request{
-      .method = "GET", .target = "/workspace/watch" + query.text(), .wait_sec = kStreamSilenceSec};
+      .method = "GET", .target = "/workspace/watch" + query.text(), .body_wait_sec = kStreamSilenceSec};
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), json);
   std::optional<Json> end;
