@@ -92,7 +92,13 @@ void end_on_signals() {
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &ignore, nullptr);
   end.sa_handler = interrupted;
-  for (int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &end, nullptr);
+  for (int number : {SIGINT, SIGTERM, SIGHUP})
+    if (!is_ignored(number)) ::sigaction(number, &end, nullptr);
+}
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 void remove_when_interrupted(const std::string& unfinished) {

@@ -26,8 +26,11 @@ std::string date_text(int64_t ms);                        // since 1970: "2026-0
 std::string listed(const nlohmann::ordered_json& texts);  // "a, b", or "none"
 
 // A command that can be interrupted: Ctrl-C and SIGTERM end it with kInterrupted at once, which closes
-// its connection, and the gateway then kills what it ran. `unfinished`, if any, is unlinked first.
+// its connection, and the gateway then kills what it ran. `unfinished`, if any, is unlinked first. What is
+// ignored stays so.
 void end_on_signals();
+// As nohup(1) leaves SIGHUP, and a shell SIGINT for what it runs in the background.
+bool is_ignored(int signal);
 void remove_when_interrupted(const std::string& unfinished);  // empty: nothing any more
 
 }  // namespace isogate::cli

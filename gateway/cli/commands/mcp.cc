@@ -273,7 +273,7 @@ int run_mcp(const McpOptions& options) {
   end_on_signals();
   struct sigaction end {};
   end.sa_handler = end_quietly;
-  ::sigaction(SIGTERM, &end, nullptr);
+  if (!is_ignored(SIGTERM)) ::sigaction(SIGTERM, &end, nullptr);
   McpOverStdio server(options);
   server.run();
   ::_exit(kDone);  // which closes the connections of what runs
