@@ -112,6 +112,18 @@ TEST(Write, SendsStdin) {
   EXPECT_NE(gateway.requests().at(0).find("hello"), std::string::npos);
 }
 
+TEST(Write, SendsAFileThatTheKernelGenerates) {
+  FakeGateway gateway([](const std::string&) { return json_answer(200, "{\"bytes_written\":1}"); });
+  const std::string version = read_whole("/proc/version");
+  ASSERT_FALSE(version.empty());
+  for (const char* command : {R"("$0" write f /proc/version)", R"("$0" write f < /proc/version)"}) {
+    auto done = run_program(
+        {"env", "ISOGATE_URL=" + gateway.url(), "ISOGATE_KEY=k", "sh", "-c", command, isogate_binary()});
+    EXPECT_EQ(done.exit_code, 0) << command << done.err;
+    EXPECT_NE(gateway.requests().back().find(version), std::string::npos) << command;
+  }
+}
+
 TEST(Write, AMissingSourceIs1AndSendsNothing) {
   FakeGateway gateway([](const std::string&) { return json_answer(200, "{}"); });
   auto done = run_client(gateway.url(), {"write", "f", "/nonexistent"});

@@ -223,6 +223,9 @@ TEST_F(RealGateway, AppendAndStdinWork) {
   ASSERT_EQ(run({"write", "log"}, "one\n").exit_code, 0);
   ASSERT_EQ(run({"write", "log", "-", "--append", "--durable"}, "two\n").exit_code, 0);
   EXPECT_EQ(run({"read", "log"}).out, "one\ntwo\n");
+  const TemporaryDirectory directory;
+  ASSERT_EQ(run({"write", "log", directory.file("empty", "")}).exit_code, 0);
+  EXPECT_EQ(run({"exec", "-c", "stat -c %s log"}).out, "0\n");
 }
 
 TEST_F(RealGateway, LsAndRmSeeTheTree) {
