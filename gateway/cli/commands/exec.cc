@@ -234,11 +234,15 @@ int end_with(const ExecEnd& end, bool json) {
   return kGateway;
 }
 
+Result<void> check_terminal() {
+  if (stdin_is_terminal()) return {};
+  return invalid("stdin is no terminal, and the program's terminal needs one: see `exec -i`");
+}
+
 AttachEnd run_attached(const ExecOptions& options) {
   bool json = options.client.json;
-  if (options.tty && !stdin_is_terminal())
-    return {
-        report(invalid("stdin is no terminal, and the program's terminal needs one: see `exec -i`"), json)};
+  if (options.tty)
+    if (auto usable = check_terminal(); !usable.ok()) return {report(usable.error(), json)};
   auto request = exec_request(options);
   if (!request.ok()) return {report(request.error(), json)};
   auto client = find_gateway(options.client);

@@ -17,6 +17,9 @@ EventStream::Handlers printing(bool json, bool lines);
 // kGateway.
 int end_with(const ExecEnd& end, bool json);
 
+// An error where stdin is no terminal, which a program on a terminal needs.
+Result<void> check_terminal();
+
 // exec --interactive or --tty: starts it long-lived and attaches to it. A refusal is reported: kGateway.
 AttachEnd run_attached(const ExecOptions& options);
 
