@@ -177,6 +177,24 @@ TEST(Rm, Deletes) {
             "DELETE /workspace/files/default/d?recursive=true HTTP/1.1");
 }
 
+// No connection takes the number of one.
+TEST(Files, AClosedStandardDescriptorIsAnError) {
+  FakeGateway gateway([](const std::string&) { return file_answer("content"); });
+  for (const char* command : {R"("$0" read f >&-)", R"("$0" read f >&- 2>&-)", R"("$0" write f <&-)"}) {
+    auto done = run_program(
+        {"env", "ISOGATE_URL=" + gateway.url(), "ISOGATE_KEY=k", "sh", "-c", command, isogate_binary()});
+    EXPECT_EQ(done.exit_code, 1) << command << done.err;
+    EXPECT_EQ(done.out, "") << command;
+    const bool has_stderr = std::string(command).find("2>&-") == std::string::npos;
+    EXPECT_EQ(done.err.find("Bad file descriptor") != std::string::npos, has_stderr) << command << done.err;
+  }
+  for (const std::string& request : gateway.requests())
+    EXPECT_EQ(request.find("content"), std::string::npos) << request;
+  auto done = run_program({"env", "ISOGATE_URL=" + gateway.url(), "ISOGATE_KEY=k", "sh", "-c",
+                           R"("$0" read f <&- 2>&-)", isogate_binary()});
+  EXPECT_EQ(done.out, "content");
+}
+
 TEST(Files, ScopeAndUserArePassedOn) {
   FakeGateway gateway([](const std::string&) { return file_answer("x"); });
   run_client(gateway.url(), {"read", "--scope", "sandbox", "--user", "app", "/etc/hosts"});
