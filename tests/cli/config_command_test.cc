@@ -117,10 +117,11 @@ TEST(ConfigCommand, TheEnvironmentNamesTheFile) {
 TEST(ConfigCommand, ClientVariablesAreNoMistake) {
   TemporaryDirectory directory;
   ProgramOptions options;
-  options.env = {{"ISOGATE_URL", "http://x"}, {"ISOGATE_KEY", "k"}};
-  EXPECT_EQ(run_isogate({"config", "check", directory.file("c.yaml", "backends: [{name: local}]\n")}, options)
-                .exit_code,
-            0);
+  options.env = {{"ISOGATE_URL", "http://x"}, {"ISOGATE_KEY", "k"}, {"ISOGATE_CA_FILE", "/ca.pem"}};
+  auto done =
+      run_isogate({"config", "check", directory.file("c.yaml", "backends: [{name: local}]\n")}, options);
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_EQ(done.err.find("ISOGATE_"), std::string::npos) << done.err;
 }
 
 TEST(ConfigCommand, ShowHidesSecrets) {
