@@ -144,12 +144,6 @@ Result<std::vector<std::string>> parts_of(const std::string& name) {
   return parts;
 }
 
-uint32_t umask_now() {
-  const mode_t mask = ::umask(022);
-  ::umask(mask);
-  return mask;
-}
-
 timespec time_of(int64_t seconds) { return {.tv_sec = seconds, .tv_nsec = 0}; }
 
 void set_times(int fd, int64_t mtime) {
@@ -158,6 +152,12 @@ void set_times(int fd, int64_t mtime) {
 }
 
 }  // namespace
+
+uint32_t umask_now() {
+  const mode_t mask = ::umask(022);
+  ::umask(mask);
+  return mask;
+}
 
 Result<void> archive_tree(int top, const std::string& prefix,
                           const std::function<Result<void>(std::string_view)>& sink, LeftOut& left_out) {

@@ -25,6 +25,8 @@ using LeftOut = std::vector<std::pair<std::string, std::string>>;
 Result<void> archive_tree(int top, const std::string& prefix,
                           const std::function<Result<void>(std::string_view)>& sink, LeftOut& left_out);
 
+uint32_t umask_now();  // of this process. One thread
+
 // Creates the members of an untrusted archive below a directory and nowhere else: a name that is absolute,
 // has a `..` or leads through a symlink is an error, and so are hard links and devices. Symlinks are left
 // out. A file gets its name when it is complete, and replaces an existing one.
