@@ -57,6 +57,11 @@ Result<std::string> from_base64(std::string_view text) {
   return std::move(*bytes);
 }
 
+std::string decoded_name(std::string text, std::string_view encoding) {
+  auto bytes = encoding == "base64" ? base64_decode(text) : std::nullopt;
+  return bytes ? *bytes : text;
+}
+
 void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows)

@@ -18,6 +18,8 @@ void print(std::string_view text);                       // to stdout; ends the 
 void complain(std::string_view message);                 // "isogate: <message>\n" to stderr
 void advise(std::string_view what_to_do);                // "  <line>\n", indented below it
 Result<std::string> from_base64(std::string_view text);  // from a gateway; strict, ISOGATE_LOST
+// A name that is not UTF-8 has the encoding "base64". What is no base64 stays.
+std::string decoded_name(std::string text, std::string_view encoding);
 // Columns of equal width; control characters as '?'. The first row has the headings.
 void print_table(const std::vector<std::vector<std::string>>& rows);
 // Control characters as '?', because a terminal would interpret them.

@@ -344,9 +344,8 @@ class Copy {
     uint64_t total = left_out.size();
     try {
       for (const OrderedJson& one : skipped.value("skipped", OrderedJson::array())) {
-        std::string path = one.at("path").get<std::string>();
-        if (one.value("path_encoding", "") == "base64")
-          if (auto bytes = from_base64(path); bytes.ok()) path = *bytes;
+        const std::string path =
+            decoded_name(one.at("path").get<std::string>(), one.value("path_encoding", ""));
         std::string reason = one.at("reason").get<std::string>();
         for (char& c : reason)
           if (c == '_') c = ' ';

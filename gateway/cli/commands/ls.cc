@@ -14,11 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 std::string name_of(const Json& entry) {
-  std::string name = entry.at("name").get<std::string>();
-  if (entry.value("name_encoding", "") == "base64") {
-    auto bytes = from_base64(name);
-    if (bytes.ok()) name = *bytes;
-  }
+  const std::string name =
+      decoded_name(entry.at("name").get<std::string>(), entry.value("name_encoding", ""));
   return ::isatty(1) == 0 ? name : printable(name, SIZE_MAX);
 }
 
