@@ -44,8 +44,7 @@ int show_listing(const std::string& body, bool with_details) try {
   advise("List a directory below it.");
   return kFailed;
 } catch (const Json::exception& error) {
-  complain(std::string("the gateway's listing makes no sense: ") + error.what());
-  return kGateway;
+  return makes_no_sense(error);
 }
 
 }  // namespace
