@@ -100,17 +100,9 @@ class Copy {
 
   // ---- what is there
 
-  [[nodiscard]] OrderedJson file_body(const Side& side, const std::string& path) const {
-    OrderedJson body = {{"path", path.empty() ? "." : path}};
-    if (!side.agent.empty()) body["agent_id"] = side.agent;
-    if (!options_.scope.empty()) body["scope"] = options_.scope;
-    if (!options_.user.empty()) body["user"] = options_.user;
-    return body;
-  }
-
   Result<HttpAnswer> stat(const Side& side, const std::string& path) {
     HttpRequest request{.method = "POST", .target = "/workspace/stat", .content_type = "application/json"};
-    request.body = file_body(side, path).dump();
+    request.body = file_body(file_options<FileOptions>(side, path)).dump();
     return client_->call(request);
   }
 
@@ -152,7 +144,6 @@ class Copy {
     file.scope = options_.scope;
     file.user = options_.user;
     file.path = path;
-    file.progress = true;
     return file;
   }
 
@@ -176,6 +167,7 @@ class Copy {
     if (to_.is_stream() && options_.recursive) return archive_to_stdout();
     if (found.kind == Kind::kDirectory) return download_tree();
     auto file = file_options<ReadOptions>(from_, from_.path);
+    file.progress = true;
     file.output = to_.path;
     file.mode = found.mode;
     struct stat info {};
@@ -277,6 +269,7 @@ class Copy {
 
   int upload_file(const std::string& below, uint32_t mode) {
     auto file = file_options<WriteOptions>(to_, below.empty() ? to_.path : joined(to_.path, below));
+    file.progress = true;
     file.source = from_.path;
     file.replace = options_.replace;
     if (mode != 0) {

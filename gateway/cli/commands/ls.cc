@@ -51,10 +51,7 @@ int show_listing(const std::string& body, bool with_details) try {
 
 int run_list(const ListOptions& options) {
   end_on_signals();
-  Json body = {{"path", options.path.empty() ? "." : options.path}};
-  if (!options.agent.empty()) body["agent_id"] = options.agent;
-  if (!options.scope.empty()) body["scope"] = options.scope;
-  if (!options.user.empty()) body["user"] = options.user;
+  auto body = file_body(options);
   if (options.recursive) body["recursive"] = true;
   HttpRequest request{.method = "POST", .target = "/workspace/list", .content_type = "application/json"};
   request.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
