@@ -11,6 +11,15 @@
 
 namespace isogate {
 
+Result<void> open_standard_descriptors(ClosedStandard as) {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    const int access = as == ClosedStandard::kNull ? O_RDWR : fd == 0 ? O_WRONLY : O_RDONLY;
+    if (::open("/dev/null", access) != fd) return os_error("cannot open /dev/null", errno);
+  }
+  return {};
+}
+
 Result<Pipe> make_pipe() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return os_error("cannot make a pipe", errno);

@@ -37,6 +37,14 @@ class Fd {
   int fd_ = -1;
 };
 
+// What replaces a standard descriptor that is closed, so that no other file gets its number.
+enum class ClosedStandard {
+  kNull,   // /dev/null
+  kError,  // what can be neither read nor written as it should: EBADF
+};
+// At the start of a program, before anything is opened.
+Result<void> open_standard_descriptors(ClosedStandard as);
+
 struct Pipe {
   Fd read;
   Fd write;

@@ -4,6 +4,7 @@
 #include "gateway/cli/declare.h"
 #include "gateway/cli/output.h"
 #include "gateway/config/problems.h"
+#include "lib/fd.h"
 
 namespace isogate::cli {
 namespace {
@@ -117,6 +118,9 @@ int parse_and_run(CLI::App& app, Parsed& parsed, std::vector<std::string> words)
       return usage_error(mistake, "", "exec");
     parsed.exec.argv = program;
   }
+  const bool serves = app.got_subcommand("serve");  // as a service that needs none of them
+  auto opened = open_standard_descriptors(serves ? ClosedStandard::kNull : ClosedStandard::kError);
+  if (!opened.ok()) return complain(opened.error().message), kFailed;
   return parsed.run();
 }
 

@@ -58,12 +58,13 @@ class Screen {
   size_t shown_ = 0;
 };
 
-// While it lives, signals come by a descriptor.
+// While it lives, signals come by a descriptor. Those that are ignored stay so.
 class Signals {
  public:
   Signals() {
     ::sigemptyset(&taken_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&taken_, number);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
+      if (!is_ignored(number)) ::sigaddset(&taken_, number);
     ::sigprocmask(SIG_BLOCK, &taken_, &before_);
     fd_.reset(::signalfd(-1, &taken_, SFD_CLOEXEC | SFD_NONBLOCK));
   }

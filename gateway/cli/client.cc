@@ -254,6 +254,14 @@ Query& Query::add(const char* name, const std::string& value) {
   return *this;
 }
 
+nlohmann::ordered_json file_body(const FileOptions& options) {
+  nlohmann::ordered_json body = {{"path", options.path.empty() ? "." : options.path}};
+  if (!options.agent.empty()) body["agent_id"] = options.agent;
+  if (!options.scope.empty()) body["scope"] = options.scope;
+  if (!options.user.empty()) body["user"] = options.user;
+  return body;
+}
+
 std::string raw_target(const FileOptions& options, Query query) {
   const std::string agent = options.agent.empty() ? "default" : options.agent;
   return "/workspace/files/" + percent_encode(agent) + "/" + escape_path(options.path) +

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -45,6 +46,9 @@ class Query {
 
 // /workspace/files/{agent_id}/{path}, with scope and user.
 std::string raw_target(const FileOptions& options, Query query = {});
+
+// The body of a call about a file: agent, path, scope and user.
+nlohmann::ordered_json file_body(const FileOptions& options);
 
 // A failure, for a person: the message and the remedy.
 struct Explanation {

@@ -91,9 +91,20 @@ class TreeArchiver {
     writer_.symlink(entry_of(path, info), target);
   }
 
+  // False: a file of size 0 has bytes all the same, or cannot be read, and is left out.
+  bool is_empty(int fd, const std::string& path) {
+    ssize_t n = 0;
+    while ((n = ::read(fd, piece_.data(), 1)) < 0 && errno == EINTR) {
+    }
+    if (n < 0) leave_out(path, errno);
+    if (n > 0) left_out_.emplace_back(path, "the kernel generates it on reading, and does not say its size");
+    return n == 0;
+  }
+
   // Its size is said before its bytes: one that shrinks meanwhile cannot be completed.
   void file(int fd, const std::string& path, const struct stat& info) {
     auto left = static_cast<uint64_t>(info.st_size);
+    if (left == 0 && !is_empty(fd, path)) return;
     writer_.begin_file(entry_of(path, info), left);
     while (left > 0 && state_.ok()) {
       const ssize_t n = ::read(fd, piece_.data(), std::min<uint64_t>(left, piece_.size()));
@@ -133,12 +144,6 @@ Result<std::vector<std::string>> parts_of(const std::string& name) {
   return parts;
 }
 
-uint32_t umask_now() {
-  const mode_t mask = ::umask(022);
-  ::umask(mask);
-  return mask;
-}
-
 timespec time_of(int64_t seconds) { return {.tv_sec = seconds, .tv_nsec = 0}; }
 
 void set_times(int fd, int64_t mtime) {
@@ -147,6 +152,12 @@ void set_times(int fd, int64_t mtime) {
 }
 
 }  // namespace
+
+uint32_t umask_now() {
+  const mode_t mask = ::umask(022);
+  ::umask(mask);
+  return mask;
+}
 
 Result<void> archive_tree(int top, const std::string& prefix,
                           const std::function<Result<void>(std::string_view)>& sink, LeftOut& left_out) {

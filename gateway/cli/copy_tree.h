@@ -19,10 +19,13 @@ namespace isogate::cli {
 using LeftOut = std::vector<std::pair<std::string, std::string>>;
 
 // Writes the directory `top` to `sink` as a whole archive; its members begin with `prefix`, which is empty or
-// ends with a slash. Symlinks are members. Unreadable entries, and those that cannot be members, are added to
-// `left_out`. After an error, which may be the sink's own, the archive has no end.
+// ends with a slash. Symlinks are members. Unreadable entries, and those that cannot be members, as files
+// whose size the kernel does not know, are added to `left_out`. After an error, which may be the sink's own,
+// the archive has no end.
 Result<void> archive_tree(int top, const std::string& prefix,
                           const std::function<Result<void>(std::string_view)>& sink, LeftOut& left_out);
+
+uint32_t umask_now();  // of this process. One thread
 
 // Creates the members of an untrusted archive below a directory and nowhere else: a name that is absolute,
 // has a `..` or leads through a symlink is an error, and so are hard links and devices. Symlinks are left

@@ -12,7 +12,7 @@ LoadOptions load_options(const ConfigOptions& options) {
   load.flags = options.flags;
   load.backends = options.backends;
   load.port = options.port;
-  load.known_environment = {"ISOGATE_URL", "ISOGATE_KEY"};
+  load.known_environment = {"ISOGATE_URL", "ISOGATE_KEY", "ISOGATE_CA_FILE"};
   return load;
 }
 

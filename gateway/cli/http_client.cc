@@ -37,6 +37,13 @@ using Poco::Net::SocketAddress;
 
 Error lost(const std::string& what) { return {ISOGATE_LOST, 0, what}; }
 
+Error silent(const Endpoint& endpoint, double wait_sec) {
+  return lost("the gateway at " + endpoint.text() + " sent nothing for " +
+              std::to_string(static_cast<int64_t>(wait_sec)) + " s");
+}
+
+Poco::Timespan time_span(double sec) { return Poco::Timespan(static_cast<int64_t>(sec * 1e6)); }
+
 // A TLS handshake over a connected socket. The other side's certificate must be valid for `host`, a name or
 // an address, and lead to an authority of ca_file (PEM), or of the system where that is empty. Throws
 // Poco::Exception, also for a file that cannot be read.
@@ -61,7 +68,7 @@ Poco::Net::StreamSocket connect(const Endpoint& endpoint, double wait_sec) {
                               ? SocketAddress(endpoint.host, endpoint.port)
                               : SocketAddress(SocketAddress::UNIX_LOCAL, endpoint.unix_path);
   socket.connect(address, Poco::Timespan(kConnectTimeoutUs));
-  socket.setReceiveTimeout(Poco::Timespan(static_cast<int64_t>(wait_sec * 1e6)));
+  socket.setReceiveTimeout(time_span(wait_sec));
   socket.setSendTimeout(Poco::Timespan(60, 0));
   if (endpoint.unix_path.empty()) {
     socket.setNoDelay(true);
@@ -177,9 +184,12 @@ Result<void> receive(std::istream& in, std::optional<uint64_t> length, const Bod
   return {};
 }
 
-Result<HttpAnswer> read_answer(HTTPClientSession& session, const HttpRequest& request, const BodySink& sink) {
+Result<HttpAnswer> read_answer(HTTPClientSession& session, const HttpRequest& request, const BodySink& sink,
+                               const Endpoint& endpoint) {
   Poco::Net::HTTPResponse head;
   std::istream& in = session.receiveResponse(head);
+  const double body_wait_sec = request.body_wait_sec.value_or(request.wait_sec);
+  session.socket().setReceiveTimeout(time_span(body_wait_sec));
   HttpAnswer answer;
   answer.status = head.getStatus();
   answer.retry_after = head.get("Retry-After", "");
@@ -199,8 +209,9 @@ Result<HttpAnswer> read_answer(HTTPClientSession& session, const HttpRequest& re
   };
   auto received = receive(in, length, to_sink ? sink : BodySink(collect));
   if (!received.ok()) return received.error();
-  if (const Poco::Exception* broken = session.networkException())
-    return lost("the connection to the gateway broke: " + broken->displayText());
+  const Poco::Exception* broken = session.networkException();
+  if (dynamic_cast<const Poco::TimeoutException*>(broken) != nullptr) return silent(endpoint, body_wait_sec);
+  if (broken != nullptr) return lost("the connection to the gateway broke: " + broken->displayText());
   return answer;
 }
 
@@ -325,10 +336,9 @@ Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySi
     if (!*sent)
       return early_answer(socket,
                           "the gateway at " + endpoint_.text() + " closed the connection during the request");
-    return read_answer(session, request, sink);
+    return read_answer(session, request, sink, endpoint_);
   } catch (const Poco::TimeoutException&) {
-    return lost("the gateway at " + endpoint_.text() + " sent nothing for " +
-                std::to_string(static_cast<int64_t>(request.wait_sec)) + " s");
+    return silent(endpoint_, request.wait_sec);
   } catch (const Poco::Exception& error) {
     return lost("the connection to the gateway at " + endpoint_.text() + " broke: " + one_line(error) +
                 (endpoint_.tls || !endpoint_.unix_path.empty()

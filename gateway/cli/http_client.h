@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -11,10 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "gateway/base/budgets.h"
 #include "lib/error.h"
 #include "lib/fd.h"
 
 namespace isogate::cli {
+
+// How long a gateway may take over a call, beside what an exec itself takes: it may have to open a sandbox,
+// or to remove a large tree. Longer than it waits itself, so that it gives the reason.
+inline constexpr double kAnswerSec = (budget::kOpen + std::chrono::seconds(60)).count();
 
 struct Endpoint {
   std::string host;  // of TCP
@@ -67,8 +73,9 @@ struct HttpRequest {
   std::function<Result<void>(const BodySink&)> body_writer;
   std::function<void(uint64_t)> sent;  // called with the size of each piece of what these two bring
   std::vector<std::pair<std::string, std::string>> headers;
-  double wait_sec = 60;   // the longest silence of the gateway
-  std::string sink_type;  // the sink takes a body of this Content-Type alone; empty: of any
+  double wait_sec = kAnswerSec;         // the longest silence of the gateway
+  std::optional<double> body_wait_sec;  // the same once the head of the answer has come, if it is another
+  std::string sink_type;                // the sink takes a body of this Content-Type alone; empty: of any
   CancelHandle* cancel = nullptr;
 };
 

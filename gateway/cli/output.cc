@@ -57,6 +57,11 @@ Result<std::string> from_base64(std::string_view text) {
   return std::move(*bytes);
 }
 
+std::string decoded_name(std::string text, std::string_view encoding) {
+  auto bytes = encoding == "base64" ? base64_decode(text) : std::nullopt;
+  return bytes ? *bytes : text;
+}
+
 void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows)
@@ -92,7 +97,13 @@ void end_on_signals() {
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &ignore, nullptr);
   end.sa_handler = interrupted;
-  for (int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &end, nullptr);
+  for (int number : {SIGINT, SIGTERM, SIGHUP})
+    if (!is_ignored(number)) ::sigaction(number, &end, nullptr);
+}
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 void remove_when_interrupted(const std::string& unfinished) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <thread>
 
+#include "gateway/cli/output.h"
 #include "gateway/config/plugin_place.h"
 #include "gateway/ipc/channel.h"
 #include "gateway/ipc/codec.h"
@@ -36,7 +37,8 @@ volatile sig_atomic_t stop_asked = 0;
 void catch_signals() {
   struct sigaction action {};
   action.sa_handler = [](int) { stop_asked = 1; };
-  for (int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+  for (int number : {SIGINT, SIGTERM, SIGHUP})
+    if (!is_ignored(number)) ::sigaction(number, &action, nullptr);
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
 }

@@ -1,6 +1,5 @@
 #include "gateway/supervisor/process_setup.h"
 
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -26,14 +25,6 @@ constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD};
 constexpr rlim_t kMostFiles = 1 << 20, kLeastFiles = 512;
 constexpr auto kOrphanGrace = std::chrono::seconds(1);
 constexpr auto kOrphanDeath = budget::kOrphans - kOrphanGrace;
-
-Result<void> open_standard_descriptors() {
-  for (int fd = 0; fd <= 2; ++fd) {
-    if (::fcntl(fd, F_GETFD) >= 0) continue;
-    if (::open("/dev/null", O_RDWR) != fd) return os_error("cannot open /dev/null", errno);
-  }
-  return {};
-}
 
 rlim_t most_files() {
   rlim_t number = 0;
@@ -75,7 +66,6 @@ int kill_children() {
 
 Result<void> prepare_process() {
   if (auto clean = check_loader_environment(); !clean) return clean;
-  if (auto opened = open_standard_descriptors(); !opened) return opened;
   if (auto raised = raise_open_files(); !raised) return raised;
   if (auto forbidden = forbid_core_dumps(); !forbidden) return forbidden;
   ::umask(022);

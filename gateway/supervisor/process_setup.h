@@ -7,8 +7,8 @@
 
 namespace isogate::supervisor {
 
-// No LD_* in the environment, descriptors 0 to 2 open, RLIMIT_NOFILE raised as far as it goes, no core,
-// umask 022, subreaper, not dumpable.
+// No LD_* in the environment, RLIMIT_NOFILE raised as far as it goes, no core, umask 022, subreaper, not
+// dumpable.
 Result<void> prepare_process();
 
 // Blocks SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGCHLD and returns the signalfd that receives them;

@@ -3,8 +3,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 
+#include <array>
 #include <cerrno>
+#include <initializer_list>
 
 namespace isogate {
 namespace {
@@ -14,6 +17,32 @@ Fd holding(const std::string& text) {
   EXPECT_TRUE(write_all(memory.get(), text));
   ::lseek(memory.get(), 0, SEEK_SET);
   return memory;
+}
+
+// The access modes of 0, 1 and 2 after that, where `closed` were closed.
+std::array<int, 3> access_modes(std::initializer_list<int> closed, ClosedStandard as) {
+  auto pipe = make_pipe();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    for (const int fd : closed) ::close(fd);
+    std::array<int, 3> modes{-1, -1, -1};
+    if (open_standard_descriptors(as).ok())
+      for (int fd = 0; fd <= 2; ++fd) modes[static_cast<size_t>(fd)] = ::fcntl(fd, F_GETFL) & O_ACCMODE;
+    ::_exit(::write(pipe->write.get(), modes.data(), sizeof modes) == sizeof modes ? 0 : 1);
+  }
+  std::array<int, 3> modes{-1, -1, -1};
+  pipe->write.reset();
+  EXPECT_EQ(::read(pipe->read.get(), modes.data(), sizeof modes), ssize_t{sizeof modes});
+  ::waitpid(pid, nullptr, 0);
+  return modes;
+}
+
+TEST(StandardDescriptors, ThatAreClosedAreReplaced) {
+  EXPECT_EQ(access_modes({0, 1, 2}, ClosedStandard::kNull), (std::array{O_RDWR, O_RDWR, O_RDWR}));
+  EXPECT_EQ(access_modes({0, 1, 2}, ClosedStandard::kError), (std::array{O_WRONLY, O_RDONLY, O_RDONLY}));
+  auto unchanged = access_modes({}, ClosedStandard::kError);
+  unchanged[1] = O_RDONLY;
+  EXPECT_EQ(access_modes({1}, ClosedStandard::kError), unchanged);
 }
 
 TEST(ReadToEnd, TellsTooLargeFromEnded) {

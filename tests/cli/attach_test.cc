@@ -178,7 +178,7 @@ TEST(ExecInteractive, AnEndBeforeTheAnswerIsAnyExecs) {
 TEST(ExecTty, NeedsATerminal) {
   FakeGateway gateway([](const std::string& request) { return answer_to(request); });
   for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"exec", "-it", "--", "sh"}, {"shell"}}) {
+       {std::vector<std::string>{"exec", "-it", "--", "sh"}, {"shell"}, {"shell", "--rm", "--image", "i"}}) {
     auto done = run_client(gateway.url(), arguments);
     EXPECT_EQ(done.exit_code, 2) << arguments[0];
     EXPECT_NE(done.err.find("stdin is no terminal"), std::string::npos) << done.err;
@@ -322,6 +322,45 @@ TEST(Shell, RemovesItsSandboxAfterwards) {
     EXPECT_EQ(body.at("command"), R"x(exec "$(command -v bash || echo sh)" -l)x");
     EXPECT_TRUE(gateway.requests().back().starts_with(
         "DELETE /sandboxes/" + body.at("agent_id").get<std::string>() + "?purge=true HTTP"));
+  }
+}
+
+TEST(Shell, OneThatDidNotBeginLeavesNoSandboxOfItsOwn) {
+  struct Failure {
+    const char *at, *options;
+    int status, removed;
+  };
+  const Failure failures[] = {{"POST /exec ", "", 400, 200},
+                              {"POST /exec ", "--image i", 400, 200},
+                              {"POST /exec ", "", 400, 404},
+                              {"GET /execs/", "", 409, 200},
+                              {"POST /sandboxes ", "--image i", 503, 404}};
+  for (const Failure& failure : failures) {
+    FakeGateway gateway([&](const std::string& request) {
+      if (request.starts_with(failure.at)) return refusal(failure.status, "some_code", "no");
+      if (request.starts_with("DELETE")) return json_answer(failure.removed, "{}");
+      return answer_to(request, true);
+    });
+    Terminal terminal(on_terminal(gateway, std::string("shell --rm ") + failure.options));
+    EXPECT_TRUE(terminal.shows("code=1")) << terminal.everything();
+    EXPECT_EQ(terminal.everything().find("Its sandbox stays"), std::string::npos) << terminal.everything();
+    const std::string last = gateway.requests().back();
+    EXPECT_TRUE(last.starts_with("DELETE /sandboxes/shell-")) << last;
+    EXPECT_NE(last.find("?purge=true"), std::string::npos) << last;
+  }
+}
+
+TEST(Shell, OneThatDidNotBeginNamesTheSandboxThatStays) {
+  for (const char* arguments : {"shell --rm mine", "shell --rm"}) {
+    FakeGateway gateway([](const std::string& request) {
+      if (request.starts_with("POST /exec ")) return refusal(400, "invalid_request", "no");
+      return request.starts_with("DELETE") ? refusal(503, "backend_unavailable", "no")
+                                           : json_answer(200, "{}");
+    });
+    Terminal terminal(on_terminal(gateway, arguments));
+    const std::string agent = std::string(arguments) == "shell --rm" ? "shell-" : "mine`";
+    EXPECT_TRUE(terminal.shows("isogate sandbox rm --purge " + agent)) << terminal.everything();
+    EXPECT_EQ(gateway.requests().back().starts_with("DELETE"), agent != "mine`");
   }
 }
 

@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
+#include "tests/eventually.h"
 #include "tests/support/program.h"
 #include "tests_dirs.h"
 
@@ -57,6 +60,36 @@ TEST(ConfigCommand, CheckLooksAtWhatTheConfigurationNames) {
   }
 }
 
+TEST(ConfigCommand, AnInterruptedCheckIsNotValid) {
+  TemporaryDirectory directory;
+  Program program({isogate_binary(), "config", "check",
+                   directory.file("c.yaml",
+                                  "allow_unisolated: true\nbackends: [{name: slow, config: {create: hang}, "
+                                  "plugin: " ISOGATE_BUILD_DIR "/test_plugins/faulty.so}]\n")},
+                  {});
+  const std::string id = std::to_string(program.pid());
+  ASSERT_TRUE(
+      eventually(20, [&] { return !read_whole("/proc/" + id + "/task/" + id + "/children").empty(); }));
+  program.signal(SIGTERM);
+  ASSERT_TRUE(program.wait(20));
+  EXPECT_EQ(program.result.exit_code, 130) << program.result.err;
+  EXPECT_EQ(program.result.out, "");
+}
+
+TEST(ConfigCommand, CheckMissesTheUsersOfRootsGateway) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root's gateway needs the user isogate";
+  TemporaryDirectory directory;
+  const std::string users = directory.file("passwd", "root:x:0:0::/root:/bin/sh\n");
+  const std::string config = directory.file("c.yaml", "allow_unisolated: true\nbackends: [{name: local}]\n");
+  auto done = run_program({"unshare", "--mount", "sh", "-c",
+                           R"(mount --bind "$1" /etc/passwd || exit 77; exec "$0" config check "$2")",
+                           isogate_binary(), users, config});
+  if (done.exit_code == 77) GTEST_SKIP() << "cannot replace /etc/passwd: " << done.err;
+  EXPECT_EQ(done.exit_code, 1) << done.out;
+  EXPECT_EQ(done.out, "");
+  EXPECT_NE(done.err.find("there is no user `isogate`"), std::string::npos) << done.err;
+}
+
 TEST(ConfigCommand, CheckShowsRelaxations) {
   TemporaryDirectory directory;
   auto done = run_isogate(
@@ -84,10 +117,11 @@ TEST(ConfigCommand, TheEnvironmentNamesTheFile) {
 TEST(ConfigCommand, ClientVariablesAreNoMistake) {
   TemporaryDirectory directory;
   ProgramOptions options;
-  options.env = {{"ISOGATE_URL", "http://x"}, {"ISOGATE_KEY", "k"}};
-  EXPECT_EQ(run_isogate({"config", "check", directory.file("c.yaml", "backends: [{name: local}]\n")}, options)
-                .exit_code,
-            0);
+  options.env = {{"ISOGATE_URL", "http://x"}, {"ISOGATE_KEY", "k"}, {"ISOGATE_CA_FILE", "/ca.pem"}};
+  auto done =
+      run_isogate({"config", "check", directory.file("c.yaml", "backends: [{name: local}]\n")}, options);
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_EQ(done.err.find("ISOGATE_"), std::string::npos) << done.err;
 }
 
 TEST(ConfigCommand, ShowHidesSecrets) {

@@ -146,6 +146,19 @@ TEST_F(Copy, ATarPassesThroughStdinAndStdout) {
   EXPECT_NE(cut.err.find("were written"), std::string::npos) << cut.err;
 }
 
+TEST_F(Copy, AFileWithoutASizeIsCopiedAloneAndLeftOutOfATree) {
+  auto in = cp({"-r", "/proc/self/fdinfo", "c:in"});
+  EXPECT_EQ(in.exit_code, 1);
+  EXPECT_NE(in.err.find("left out: `0`: the kernel generates it on reading"), std::string::npos) << in.err;
+  EXPECT_EQ(sh("ls in").out, "") << "no file that is empty";
+  EXPECT_EQ(cp({"/proc/version", "c:version"}).exit_code, 0);
+  EXPECT_EQ(sh("cat version").out, read_whole("/proc/version"));
+  fs::create_directories(local("t"));
+  here_.file("t/empty", "");
+  EXPECT_EQ(cp({"-r", "t", "c:in"}).exit_code, 0);
+  EXPECT_EQ(sh("stat -c %s in/t/empty").out, "0\n");
+}
+
 TEST_F(Copy, WhatIsLeftOutIsNamedAndEndsWith1) {
   tree();
   ASSERT_EQ(::symlink("one", local("t/link").c_str()), 0);

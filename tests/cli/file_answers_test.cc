@@ -112,6 +112,18 @@ TEST(Write, SendsStdin) {
   EXPECT_NE(gateway.requests().at(0).find("hello"), std::string::npos);
 }
 
+TEST(Write, SendsAFileThatTheKernelGenerates) {
+  FakeGateway gateway([](const std::string&) { return json_answer(200, "{\"bytes_written\":1}"); });
+  const std::string version = read_whole("/proc/version");
+  ASSERT_FALSE(version.empty());
+  for (const char* command : {R"("$0" write f /proc/version)", R"("$0" write f < /proc/version)"}) {
+    auto done = run_program(
+        {"env", "ISOGATE_URL=" + gateway.url(), "ISOGATE_KEY=k", "sh", "-c", command, isogate_binary()});
+    EXPECT_EQ(done.exit_code, 0) << command << done.err;
+    EXPECT_NE(gateway.requests().back().find(version), std::string::npos) << command;
+  }
+}
+
 TEST(Write, AMissingSourceIs1AndSendsNothing) {
   FakeGateway gateway([](const std::string&) { return json_answer(200, "{}"); });
   auto done = run_client(gateway.url(), {"write", "f", "/nonexistent"});
@@ -163,6 +175,24 @@ TEST(Rm, Deletes) {
   EXPECT_EQ(run_client(gateway.url(), {"rm", "-r", "d"}).exit_code, 0);
   EXPECT_EQ(first_line(gateway.requests().at(0)),
             "DELETE /workspace/files/default/d?recursive=true HTTP/1.1");
+}
+
+// No connection takes the number of one.
+TEST(Files, AClosedStandardDescriptorIsAnError) {
+  FakeGateway gateway([](const std::string&) { return file_answer("content"); });
+  for (const char* command : {R"("$0" read f >&-)", R"("$0" read f >&- 2>&-)", R"("$0" write f <&-)"}) {
+    auto done = run_program(
+        {"env", "ISOGATE_URL=" + gateway.url(), "ISOGATE_KEY=k", "sh", "-c", command, isogate_binary()});
+    EXPECT_EQ(done.exit_code, 1) << command << done.err;
+    EXPECT_EQ(done.out, "") << command;
+    const bool has_stderr = std::string(command).find("2>&-") == std::string::npos;
+    EXPECT_EQ(done.err.find("Bad file descriptor") != std::string::npos, has_stderr) << command << done.err;
+  }
+  for (const std::string& request : gateway.requests())
+    EXPECT_EQ(request.find("content"), std::string::npos) << request;
+  auto done = run_program({"env", "ISOGATE_URL=" + gateway.url(), "ISOGATE_KEY=k", "sh", "-c",
+                           R"("$0" read f <&- 2>&-)", isogate_binary()});
+  EXPECT_EQ(done.out, "content");
 }
 
 TEST(Files, ScopeAndUserArePassedOn) {

@@ -108,6 +108,25 @@ TEST_F(RealGateway, CtrlCKillsWhatRan) {
   EXPECT_FALSE(runs);
 }
 
+// As under nohup.
+TEST_F(RealGateway, AnIgnoredSignalEndsNothing) {
+  for (const std::string how : {"--stream", "-i"}) {
+    ProgramOptions options;
+    options.env = gateway_->client_env();
+    Program program(
+        {"sh", "-c",
+         "trap '' HUP INT; exec \"$0\" exec --agent i " + how + " -c 'echo up; sleep 1; echo done'",
+         isogate_binary()},
+        options);
+    ASSERT_TRUE(program.wait_for_output("up\n", 20)) << program.result.err;
+    program.signal(SIGHUP);
+    program.signal(SIGINT);
+    ASSERT_TRUE(program.wait(20));
+    EXPECT_EQ(program.result.exit_code, 0) << how << program.result.err;
+    EXPECT_EQ(program.result.out, "up\ndone\n") << how;
+  }
+}
+
 TEST_F(RealGateway, AnExecInTheBackgroundIsListedReadAndKilled) {
   auto started = run({"exec", "-d", "--agent", "bg", "-c", "echo one; echo two >&2; exec sleep 300"});
   ASSERT_EQ(started.exit_code, 0) << started.err;
@@ -204,6 +223,9 @@ TEST_F(RealGateway, AppendAndStdinWork) {
   ASSERT_EQ(run({"write", "log"}, "one\n").exit_code, 0);
   ASSERT_EQ(run({"write", "log", "-", "--append", "--durable"}, "two\n").exit_code, 0);
   EXPECT_EQ(run({"read", "log"}).out, "one\ntwo\n");
+  const TemporaryDirectory directory;
+  ASSERT_EQ(run({"write", "log", directory.file("empty", "")}).exit_code, 0);
+  EXPECT_EQ(run({"exec", "-c", "stat -c %s log"}).out, "0\n");
 }
 
 TEST_F(RealGateway, LsAndRmSeeTheTree) {

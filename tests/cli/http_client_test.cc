@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "lib/text.h"
 #include "tests/cli/fake_gateway.h"
 
@@ -160,6 +163,36 @@ TEST(HttpClient, SilenceIsLostAfterTheWait) {
   auto answer = client_of(gateway).call(request);
   ASSERT_FALSE(answer.ok());
   EXPECT_EQ(answer.error().status, ISOGATE_LOST);
+}
+
+TEST(HttpClient, WaitsLongerThanTheGatewayDoes) { EXPECT_GT(HttpRequest().wait_sec, budget::kOpen.count()); }
+
+// Between the head and the body, and within the body, which never ends.
+TEST(HttpClient, AStreamMayBeginLateButNotFallSilent) {
+  for (const char* body : {"", "3\r\nabc\r\n"}) {
+    FakeGateway gateway([body](const std::string&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      return std::string(
+                 "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: "
+                 "chunked\r\n\r\n") +
+             body;
+    });
+    gateway.hold = true;
+    HttpRequest request = get("/x");
+    request.wait_sec = 20;
+    request.body_wait_sec = 0.3;
+    std::string got;
+    const auto began = std::chrono::steady_clock::now();
+    auto answer = client_of(gateway).call(request, [&](std::string_view bytes) {
+      got += bytes;
+      return Result<void>();
+    });
+    EXPECT_LT(test::since(began), 10);
+    ASSERT_FALSE(answer.ok());
+    EXPECT_NE(answer.error().message.find("sent nothing for 0 s"), std::string::npos)
+        << answer.error().message;
+    EXPECT_EQ(got, *body == '\0' ? "" : "abc");
+  }
 }
 
 TEST(HttpClient, AnUnknownLengthIsSentInChunks) {

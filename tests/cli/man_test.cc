@@ -74,6 +74,12 @@ TEST(Man, NamesEveryCommandAndOption) {
   }
 }
 
+TEST(Man, DocumentsTheVariablesOfClients) {
+  const std::string page = read_whole(kPage);
+  for (const char* name : {"ISOGATE_URL", "ISOGATE_KEY", "ISOGATE_CA_FILE", "ISOGATE_STATE_DIR"})
+    EXPECT_NE(page.find(std::string("\n.B ") + name + "\n"), std::string::npos) << name;
+}
+
 TEST(Man, DocumentsEveryExitCode) {
   if (run_program({"sh", "-c", "command -v man && command -v col"}).exit_code != 0)
     GTEST_SKIP() << "man or col is not installed";

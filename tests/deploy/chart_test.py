@@ -92,6 +92,18 @@ class Chart(unittest.TestCase):
         self.assertNotIn("tls", config_of(objects))
         self.assertEqual(container_of(objects)["readinessProbe"]["httpGet"]["scheme"], "HTTP")
 
+    def test_probes_need_no_client_certificate(self):
+        for tls, by_http in (({"client_ca": "/ca.pem"}, False),
+                             ({"client_ca": "/ca.pem", "client_auth": "required"}, False),
+                             ({"client_ca": "/ca.pem", "client_auth": "optional"}, True),
+                             ({"client_auth": "required"}, True)):
+            container = container_of(rendered("--values", "-", stdin=yaml.safe_dump({"settings": {"tls": tls}})))
+            probes = [container["readinessProbe"], container["livenessProbe"]]
+            self.assertEqual(["httpGet" in each for each in probes], [by_http, by_http], tls)
+            if not by_http:
+                self.assertEqual(probes[0]["exec"]["command"], ["/usr/local/bin/isogate", "probe"])
+                self.assertEqual(probes[1]["tcpSocket"], {"port": "gateway"})
+
     def test_an_older_cluster_gets_its_own_disruption_budget(self):
         budget = rendered(kube_version="1.20.2")["PodDisruptionBudget", "isogate", "isogate"]
         self.assertEqual(budget["apiVersion"], "policy/v1beta1")

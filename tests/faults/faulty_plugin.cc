@@ -83,6 +83,7 @@ class FaultyBackend final : public sdk::Backend {
     if (at != config.npos) probe_file_ = config.substr(at + 14, config.find('"', at + 14) - at - 14);
     opens_nothing_ = config.find("\"open\":\"unavailable\"") != config.npos;
     if (config.find("\"create\":\"segv\"") != config.npos) ::raise(SIGSEGV);
+    if (config.find("\"create\":\"hang\"") != config.npos) hang(60);
   }
   // Fails as long as a file says so.
   void probe(const sdk::Call& call, isogate_probe& probe) override {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/support/program.h"
 #include "tests_dirs.h"
@@ -74,6 +75,23 @@ TEST_F(Installed, AStrangerBuildsABackend) {
   EXPECT_EQ(described.exit_code, 0) << described.err;
   EXPECT_EQ(described.err, "") << "a warning";
   EXPECT_NE(described.out.find("com.example.echo"), std::string::npos) << described.out;
+}
+
+// In one of its own, file systems of sandboxes would be invisible to a Docker Engine and end with the
+// service.
+TEST_F(Installed, TheUnitHasTheMachinesMountNamespace) {
+  std::istringstream unit(read_whole(path("lib/systemd/system/isogate.service")));
+  int settings = 0;
+  for (std::string line; std::getline(unit, line);) {
+    if (line.empty() || line[0] == '#' || line[0] == '[') continue;
+    ++settings;
+    for (const char* name :
+         {"Private", "Protect", "ProcSubset", "ReadOnlyPaths", "ReadWritePaths", "InaccessiblePaths",
+          "ExecPaths", "NoExecPaths", "TemporaryFileSystem", "Bind", "Mount", "Root", "Extension",
+          "DynamicUser", "LogNamespace", "LoadCredential", "SetCredential", "ImportCredential"})
+      EXPECT_FALSE(line.starts_with(name)) << line;
+  }
+  EXPECT_GT(settings, 15);
 }
 
 TEST_F(Installed, TheUnitIsOneThatSystemdTakes) {

@@ -155,6 +155,21 @@ def test_what_was_streamed_is_sent_once():
     assert len(script.asked) == 1
 
 
+def test_stdin_of_which_part_may_have_arrived_is_sent_once():
+    script = Script(refused(503, code="backend_unavailable"))
+    with isogate.Isogate(URL, http_transport=script) as client, pytest.raises(isogate.BackendUnavailable):
+        client.exec("0" * 32).write_stdin(b"abc")
+    assert len(script.asked) == 1
+
+
+def test_stdin_of_which_nothing_arrived_is_sent_again():
+    script = Script(httpx.ConnectError("no"), httpx.Response(200, json={}), refused(503), httpx.Response(200, json={}))
+    with isogate.Isogate(URL, http_transport=script) as client:
+        client.exec("0" * 32).write_stdin(b"abc")
+        client.exec("0" * 32).close_stdin()
+    assert len(script.asked) == 4
+
+
 def piped(tmp_path):
     read, write = os.pipe()
     os.write(write, b"content")

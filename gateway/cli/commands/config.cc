@@ -12,6 +12,7 @@
 #include "gateway/cli/probe_hosts.h"
 #include "gateway/config/plugin_place.h"
 #include "gateway/config/settings.h"
+#include "gateway/supervisor/accounts.h"
 #include "gateway/supervisor/tls_files.h"
 #include "lib/redact.h"
 
@@ -21,6 +22,7 @@ namespace {
 struct TrialReport {
   std::vector<std::string> mistakes;  // one line each: place, setting, what is wrong
   std::vector<std::string> notes;     // what does not keep a gateway from starting, or could not be looked at
+  bool interrupted = false;           // by a signal, before everything was looked at
 };
 
 // What a configuration names, looked at as a start would: files, users, and each backend by starting its
@@ -34,7 +36,7 @@ class Trial {
     check_directory("log.file", directory_of(config_.log.file));
     for (size_t i = 0; i < config_.shared_dirs.size(); ++i)
       check_directory("shared_dirs[" + std::to_string(i) + "].path", config_.shared_dirs[i].path);
-    for (size_t i = 0; i < config_.backends.size(); ++i) check_user(i);
+    check_users();
     check_backends();
     return std::move(report_);
   }
@@ -70,7 +72,16 @@ class Trial {
     wrong(text.substr(0, colon), text.substr(colon + 2));
   }
 
-  // The default matters to root alone, and is looked at with the hosts.
+  // Of those of root's gateway, some have no setting.
+  void check_users() {
+    const size_t before = report_.mistakes.size();
+    for (size_t i = 0; i < config_.backends.size(); ++i) check_user(i);
+    if (report_.mistakes.size() != before) return;
+    if (auto found = supervisor::find_accounts(config_); !found.ok())
+      report_.mistakes.push_back(found.error().message);
+  }
+
+  // The default matters to root alone.
   void check_user(size_t i) {
     const std::string& name = config_.backends[i].run_as;
     if (::getpwnam(name.c_str()) != nullptr || name == BackendConfig().run_as) return;
@@ -79,6 +90,7 @@ class Trial {
 
   void check_backends() {
     auto tried = try_backends(config_);
+    report_.interrupted = !tried.ok() && tried.error().status == ISOGATE_CANCELLED;
     if (!tried.ok()) return report_.notes.push_back("no backend was tried: " + tried.error().message);
     for (size_t i = 0; i < tried->size(); ++i) {
       const ProbedBackend& backend = (*tried)[i];
@@ -138,6 +150,7 @@ int run_config_check(const ConfigOptions& options) {
   for (const std::string& relaxation : loaded->relaxations) complain("relaxed: " + relaxation);
   const std::string file = loaded->file.empty() ? "defaults and environment" : loaded->file;
   const TrialReport report = Trial(*loaded).run();
+  if (report.interrupted) return kInterrupted;
   if (!report.mistakes.empty()) return report_mistakes(file, report.mistakes);
   print(file + ": valid\n");
   for (const std::string& note : report.notes) print(for_terminal(note + "\n"));

@@ -100,17 +100,9 @@ class Copy {
 
   // ---- what is there
 
-  [[nodiscard]] OrderedJson file_body(const Side& side, const std::string& path) const {
-    OrderedJson body = {{"path", path.empty() ? "." : path}};
-    if (!side.agent.empty()) body["agent_id"] = side.agent;
-    if (!options_.scope.empty()) body["scope"] = options_.scope;
-    if (!options_.user.empty()) body["user"] = options_.user;
-    return body;
-  }
-
   Result<HttpAnswer> stat(const Side& side, const std::string& path) {
     HttpRequest request{.method = "POST", .target = "/workspace/stat", .content_type = "application/json"};
-    request.body = file_body(side, path).dump();
+    request.body = file_body(file_options<FileOptions>(side, path)).dump();
     return client_->call(request);
   }
 
@@ -152,7 +144,6 @@ class Copy {
     file.scope = options_.scope;
     file.user = options_.user;
     file.path = path;
-    file.progress = true;
     return file;
   }
 
@@ -176,6 +167,7 @@ class Copy {
     if (to_.is_stream() && options_.recursive) return archive_to_stdout();
     if (found.kind == Kind::kDirectory) return download_tree();
     auto file = file_options<ReadOptions>(from_, from_.path);
+    file.progress = true;
     file.output = to_.path;
     file.mode = found.mode;
     struct stat info {};
@@ -189,7 +181,6 @@ class Copy {
     HttpRequest request;
     request.method = "GET";
     request.target = archive_target(from_);
-    request.wait_sec = 600;
     Progress progress;
     return client_->call(request, [&](std::string_view bytes) {
       progress.moved(bytes.size());
@@ -278,6 +269,7 @@ class Copy {
 
   int upload_file(const std::string& below, uint32_t mode) {
     auto file = file_options<WriteOptions>(to_, below.empty() ? to_.path : joined(to_.path, below));
+    file.progress = true;
     file.source = from_.path;
     file.replace = options_.replace;
     if (mode != 0) {
@@ -313,7 +305,6 @@ class Copy {
     request.method = "PUT";
     request.target = archive_target(to_, options_.replace);
     request.content_type = "application/x-tar";
-    request.wait_sec = 600;
     std::optional<Progress> progress(std::in_place);
     request.sent = [&](uint64_t bytes) { progress->moved(bytes); };
     auto answer = client_->call(request);
@@ -346,9 +337,8 @@ class Copy {
     uint64_t total = left_out.size();
     try {
       for (const OrderedJson& one : skipped.value("skipped", OrderedJson::array())) {
-        std::string path = one.at("path").get<std::string>();
-        if (one.value("path_encoding", "") == "base64")
-          if (auto bytes = from_base64(path); bytes.ok()) path = *bytes;
+        const std::string path =
+            decoded_name(one.at("path").get<std::string>(), one.value("path_encoding", ""));
         std::string reason = one.at("reason").get<std::string>();
         for (char& c : reason)
           if (c == '_') c = ' ';

@@ -18,7 +18,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxStdinBytes = 64u << 20;
-constexpr double kMarginSec = 120;         // queueing, and the opening of a sandbox
 constexpr int kAccepted = 202;             // it runs on
 constexpr double kLongestExecSec = 86400;  // without --timeout the gateway's own default holds
 
@@ -148,7 +147,7 @@ Result<HttpRequest> exec_request(const ExecOptions& options) {
   request.target = options.stream ? "/exec-stream" : "/exec";
   request.content_type = "application/json";
   request.body = *body;
-  request.wait_sec = kMarginSec + (options.long_lived() ? 0 : options.timeout_sec.value_or(kLongestExecSec));
+  request.wait_sec = kAnswerSec + (options.long_lived() ? 0 : options.timeout_sec.value_or(kLongestExecSec));
   return request;
 }
 
@@ -171,17 +170,10 @@ int run_whole(const ExecOptions& options, HttpClient& client, const HttpRequest&
 }
 
 int run_stream(const ExecOptions& options, HttpClient& client, HttpRequest request) {
-  bool json = options.client.json, lines = options.lines;
-  EventStream::Handlers handlers;
-  if (json) {
-    handlers.line = [](std::string_view line) { return write_all(1, std::string(line) + "\n"); };
-  } else {
-    handlers.output = [lines](bool to_stderr, std::string_view bytes, bool partial) {
-      return write_all(to_stderr ? 2 : 1, lines && !partial ? std::string(bytes) + "\n" : std::string(bytes));
-    };
-  }
-  EventStream events(handlers);
-  request.wait_sec = kStreamSilenceSec;
+  const bool json = options.client.json;
+  EventStream events(printing(json, options.lines));
+  request.wait_sec = kAnswerSec;
+  request.body_wait_sec = kStreamSilenceSec;
   auto answer = client.call(request, [&](std::string_view bytes) { return events.feed(bytes); });
   if (!answer.ok()) return failed(answer.error(), json);
   if (!answer->ok()) return refused(*answer, json);
@@ -214,6 +206,17 @@ int run_background(const ExecOptions& options, HttpClient& client, const HttpReq
 
 }  // namespace
 
+EventStream::Handlers printing(bool json, bool lines) {
+  EventStream::Handlers handlers;
+  if (json)
+    handlers.line = [](std::string_view line) { return write_all(1, std::string(line) + "\n"); };
+  else
+    handlers.output = [lines](bool to_stderr, std::string_view bytes, bool partial) {
+      return write_all(to_stderr ? 2 : 1, std::string(bytes) + (lines && !partial ? "\n" : ""));
+    };
+  return handlers;
+}
+
 int end_with(const ExecEnd& end, bool json) {
   if (!json) tell_what_ended_it(end);
   if (end.truncated && !json) {
@@ -231,11 +234,15 @@ int end_with(const ExecEnd& end, bool json) {
   return kGateway;
 }
 
+Result<void> check_terminal() {
+  if (stdin_is_terminal()) return {};
+  return invalid("stdin is no terminal, and the program's terminal needs one: see `exec -i`");
+}
+
 AttachEnd run_attached(const ExecOptions& options) {
   bool json = options.client.json;
-  if (options.tty && !stdin_is_terminal())
-    return {
-        report(invalid("stdin is no terminal, and the program's terminal needs one: see `exec -i`"), json)};
+  if (options.tty)
+    if (auto usable = check_terminal(); !usable.ok()) return {report(usable.error(), json)};
   auto request = exec_request(options);
   if (!request.ok()) return {report(request.error(), json)};
   auto client = find_gateway(options.client);

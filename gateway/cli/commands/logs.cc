@@ -13,18 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-EventStream::Handlers log_handlers(bool json) {
-  EventStream::Handlers handlers;
-  if (json) {
-    handlers.line = [](std::string_view line) { return write_all(1, std::string(line) + "\n"); };
-  } else {
-    handlers.output = [](bool to_stderr, std::string_view bytes, bool) {
-      return write_all(to_stderr ? 2 : 1, bytes);
-    };
-  }
-  return handlers;
-}
-
 // Output that ends without an exit event has an end all the same: what `state` counted before.
 Result<void> whole_until(const EventStream& events, const Json& state) {
   for (const bool of_stderr : {false, true}) {
@@ -48,8 +36,8 @@ int run_logs(const LogsOptions& options) try {
   if (failed != kDone) return failed;
   const Json state = Json::parse(known.body);
   request.target += options.follow ? "/output?follow=true" : "/output";
-  request.wait_sec = kStreamSilenceSec;
-  EventStream events(log_handlers(json));
+  request.body_wait_sec = kStreamSilenceSec;
+  EventStream events(printing(json, false));
   auto answer = client->call(request, [&](std::string_view bytes) { return events.feed(bytes); });
   if (!answer.ok()) return report_local(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);

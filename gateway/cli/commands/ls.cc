@@ -14,11 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 std::string name_of(const Json& entry) {
-  std::string name = entry.at("name").get<std::string>();
-  if (entry.value("name_encoding", "") == "base64") {
-    auto bytes = from_base64(name);
-    if (bytes.ok()) name = *bytes;
-  }
+  const std::string name =
+      decoded_name(entry.at("name").get<std::string>(), entry.value("name_encoding", ""));
   return ::isatty(1) == 0 ? name : printable(name, SIZE_MAX);
 }
 
@@ -47,22 +44,17 @@ int show_listing(const std::string& body, bool with_details) try {
   advise("List a directory below it.");
   return kFailed;
 } catch (const Json::exception& error) {
-  complain(std::string("the gateway's listing makes no sense: ") + error.what());
-  return kGateway;
+  return makes_no_sense(error);
 }
 
 }  // namespace
 
 int run_list(const ListOptions& options) {
   end_on_signals();
-  Json body = {{"path", options.path.empty() ? "." : options.path}};
-  if (!options.agent.empty()) body["agent_id"] = options.agent;
-  if (!options.scope.empty()) body["scope"] = options.scope;
-  if (!options.user.empty()) body["user"] = options.user;
+  auto body = file_body(options);
   if (options.recursive) body["recursive"] = true;
   HttpRequest request{.method = "POST", .target = "/workspace/list", .content_type = "application/json"};
   request.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
-  request.wait_sec = 600;
   const auto [failed, answer] = ask(options.client, request);
   if (failed != kDone) return failed;
   if (!options.client.json) return show_listing(answer.body, options.with_details);

@@ -176,6 +176,10 @@ The gateway, as
 .B ISOGATE_KEY
 The API key.
 .TP
+.B ISOGATE_CA_FILE
+With https, the certificate authorities to trust, as
+.B \-\-ca\-file\fR.
+.TP
 .B ISOGATE_STATE_DIR
 The state directory.
 .TP

@@ -28,7 +28,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kLongestMessage = 10u << 20, kLongestEvent = 16u << 20, kMostCallsAtOnce = 64;
-constexpr double kLongestCallSec = 86400 + 120;  // the client knows how long it waits, and then cancels
+constexpr double kLongestCallSec = 86400 + kAnswerSec;  // a client that waits less cancels
 constexpr std::chrono::milliseconds kLastLine{500};
 constexpr int kParseError = -32700, kInvalidRequest = -32600, kInternalError = -32603;
 constexpr int kTooLarge = 413, kTakenNote = 202;  // of HTTP
@@ -273,7 +273,7 @@ int run_mcp(const McpOptions& options) {
   end_on_signals();
   struct sigaction end {};
   end.sa_handler = end_quietly;
-  ::sigaction(SIGTERM, &end, nullptr);
+  if (!is_ignored(SIGTERM)) ::sigaction(SIGTERM, &end, nullptr);
   McpOverStdio server(options);
   server.run();
   ::_exit(kDone);  // which closes the connections of what runs

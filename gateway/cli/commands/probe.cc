@@ -65,8 +65,7 @@ int show_report(const OrderedJson& report, bool json) try {
   if (!any && !json) complain("no backend may serve: every exec would be refused");
   return any ? kDone : kFailed;
 } catch (const OrderedJson::exception& error) {
-  complain(std::string("the gateway's response is invalid: ") + error.what());
-  return kGateway;
+  return makes_no_sense(error);
 }
 
 int ask_gateway(HttpClient& client, bool json) {

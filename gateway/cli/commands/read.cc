@@ -7,6 +7,7 @@
 
 #include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
+#include "gateway/cli/copy_tree.h"
 #include "gateway/cli/output.h"
 #include "gateway/cli/progress.h"
 #include "lib/fd.h"
@@ -30,9 +31,7 @@ class Destination {
       to.path_ = path;
       to.unfinished_ = path + ".XXXXXX";
       to.file_.reset(::mkostemp(to.unfinished_.data(), O_CLOEXEC));
-      mode_t mask = ::umask(022);
-      ::umask(mask);
-      if (to.file_) ::fchmod(to.file_.get(), exists ? there.st_mode & 0777 : mode & ~mask);
+      if (to.file_) ::fchmod(to.file_.get(), exists ? there.st_mode & 0777 : mode & ~umask_now());
     }
     if (!to.file_) return os_error("cannot write `" + path + "`", errno);
     remove_when_interrupted(to.unfinished_);

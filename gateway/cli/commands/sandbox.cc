@@ -14,9 +14,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kOrphansSec = 600;  // each backend's engine is asked in turn
-constexpr double kCreateSec = 600;   // a pod may wait for its node, and for its image
-
 using Row = std::vector<std::string>;
 
 std::string size_text(uint64_t bytes) {
@@ -82,7 +79,6 @@ int end_one(HttpClient& client, const std::string& agent, const SandboxOptions& 
   HttpRequest request;
   request.method = "DELETE";
   request.target = target_of(agent, options);
-  if (options.orphans) request.wait_sec = kOrphansSec;
   const auto [failed, answer] = ask(client, request, json);
   if (failed != kDone) return failed;
   if (json) print(answer.body);
@@ -106,8 +102,7 @@ int run_sandbox_create(const SandboxCreateOptions& options) {
   const HttpRequest request{.method = "POST",
                             .target = "/sandboxes",
                             .content_type = "application/json",
-                            .body = body.dump(-1, ' ', false, Json::error_handler_t::replace),
-                            .wait_sec = kCreateSec};
+                            .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
   const auto [failed, answer] = ask(options.client, request);
   if (failed == kDone && options.client.json) print(answer.body);
   return failed;
@@ -118,7 +113,6 @@ int run_sandbox_list(const SandboxOptions& options) try {
   HttpRequest request;
   request.method = "GET";
   request.target = options.orphans ? "/orphans" : "/sandboxes";
-  if (options.orphans) request.wait_sec = kOrphansSec;
   const auto [failed, answer] = ask(options.client, request);
   if (failed != kDone) return failed;
   if (!options.client.json) return options.orphans ? show_orphans(answer.body) : show_sandboxes(answer.body);

@@ -4,11 +4,23 @@
 #include "gateway/cli/commands/exec.h"
 #include "gateway/cli/output.h"
 #include "lib/hash.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
 
 constexpr const char* kLoginShell = R"x(exec "$(command -v bash || echo sh)" -l)x";
+constexpr int kNotFound = 404;
+
+// Ends what a shell that did not begin may have left, whose failure was reported. False: it may be there.
+bool clean_up(const ExecOptions& exec) {
+  auto client = find_gateway(exec.client);
+  if (!client.ok()) return true;  // the shell did not find one either
+  const auto answer = client->call(
+      {.method = "DELETE", .target = "/sandboxes/" + percent_encode(exec.agent) + "?purge=true"});
+  if (!answer.ok()) return answer.error().status == ISOGATE_UNAVAILABLE;
+  return answer->ok() || answer->status == kNotFound;
+}
 
 }  // namespace
 
@@ -17,16 +29,20 @@ int run_shell(const ShellOptions& options) {
   ExecOptions exec = options.exec;
   exec.command = kLoginShell;
   exec.tty = true;
-  if (options.remove && exec.agent.empty()) exec.agent = "shell-" + random_hex(4);
-  if (!options.image.empty()) {
-    const int created =
+  if (auto usable = check_terminal(); !usable.ok()) return report(usable.error(), exec.client.json);
+  const bool is_own = options.remove && exec.agent.empty();  // an agent that nobody else knows
+  if (is_own) exec.agent = "shell-" + random_hex(4);
+  AttachEnd end;
+  if (!options.image.empty())
+    end.exit_code =
         run_sandbox_create({exec.client, exec.agent, options.image, exec.backend, exec.min_isolation});
-    if (created != kDone) return created;
+  if (end.exit_code == kDone) end = run_attached(exec);
+  if (!options.remove) return end.exit_code;
+  if (!end.ended) {
+    if (!is_own || end.runs_on || !clean_up(exec))
+      advise("Its sandbox stays: `isogate sandbox rm --purge " + exec.agent + "` ends it.");
+    return end.exit_code;
   }
-  const AttachEnd end = run_attached(exec);
-  if (options.remove && end.runs_on)
-    advise("Its sandbox stays: `isogate sandbox rm --purge " + exec.agent + "` ends it.");
-  if (!options.remove || !end.ended) return end.exit_code;
   SandboxOptions sandbox;
   sandbox.client = exec.client;
   sandbox.agents = {exec.agent};

@@ -23,9 +23,7 @@ Error no_watch(const std::string& what) {
 }
 
 std::string path_in(const Json& change, const std::string& key) {
-  std::string path = change.at(key).get<std::string>();
-  if (change.value(key + "_encoding", "") == "base64")
-    if (auto bytes = from_base64(path); bytes.ok()) path = *bytes;
+  std::string path = decoded_name(change.at(key).get<std::string>(), change.value(key + "_encoding", ""));
   if (change.at("directory").get<bool>()) path += '/';
   return ::isatty(1) == 0 ? path : printable(path, SIZE_MAX);
 }
@@ -63,7 +61,7 @@ int run_watch(const WatchOptions& options) try {
                           .add("scope", options.scope)
                           .add("user", options.user);
   const HttpRequest request{
-      .method = "GET", .target = "/workspace/watch" + query.text(), .wait_sec = kStreamSilenceSec};
+      .method = "GET", .target = "/workspace/watch" + query.text(), .body_wait_sec = kStreamSilenceSec};
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), json);
   std::optional<Json> end;

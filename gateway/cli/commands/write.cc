@@ -35,8 +35,9 @@ int run_write(const WriteOptions& options) {
   request.body_fd = from_stdin ? 0 : file.get();
   struct stat there {};
   if (::fstat(request.body_fd, &there) == 0 && S_ISREG(there.st_mode)) {
-    off_t at = from_stdin ? ::lseek(0, 0, SEEK_CUR) : 0;
-    request.body_bytes = static_cast<uint64_t>(std::max<off_t>(there.st_size - at, 0));
+    const off_t left = there.st_size - (from_stdin ? ::lseek(0, 0, SEEK_CUR) : 0);
+    // 0 is also the size of a file that the kernel generates on reading.
+    if (left > 0) request.body_bytes = static_cast<uint64_t>(left);
   }
   std::optional<Progress> progress;
   if (options.progress) {

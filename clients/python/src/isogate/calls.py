@@ -53,13 +53,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """One request of HTTP. `content` that is not bytes can be sent only once."""
+    """One request of HTTP. `content` that is not bytes can be sent only once.
+
+    `once`: a refusal does not mean that nothing happened, so only one that never reached the gateway is sent again.
+    """
 
     method: str
     target: str  #: path and query, encoded
     silence_sec: float
     content: bytes | Streamed | None = None
     headers: Mapping[str, str] | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,9 +199,13 @@ def exec_output(
 
 
 def write_exec_stdin(exec_id: str, data: Data, *, close: bool = False) -> Call[None]:
-    """Write to its stdin; the response comes once the program's pipe has all of it. With `close`, close it after that."""
+    """Write to its stdin; the response comes once the program's pipe has all of it. With `close`, close it after that.
+
+    After an error part of it may have arrived: it is not sent again, even if the error is retryable.
+    """
     target = f"/execs/{_segment(exec_id)}/stdin" + _query({"close": close or None})
-    return Call(Request("POST", target, _LONGEST_EXEC_SEC, as_bytes(data), _BYTES), _nothing)
+    content = as_bytes(data)
+    return Call(Request("POST", target, _LONGEST_EXEC_SEC, content, _BYTES, once=content != b""), _nothing)
 
 
 def close_exec_stdin(exec_id: str) -> Call[None]:

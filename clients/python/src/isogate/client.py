@@ -63,6 +63,13 @@ def _synchronous(content: bytes | Streamed | None) -> bytes | Iterator[bytes] | 
     return content if content is None or isinstance(content, bytes) else transport.pieces(content)
 
 
+def _read(response: httpx.Response) -> bytes:
+    try:
+        return b"".join(response.iter_raw())
+    finally:
+        response.close()
+
+
 class _Connection:
     """Sends requests. Any thread may."""
 
@@ -78,10 +85,7 @@ class _Connection:
             try:
                 with transport.translated():
                     response = self._send(call.request)
-                    try:
-                        body = b"".join(response.iter_raw())
-                    finally:
-                        response.close()
+                    body = _read(response)
                 if transport.is_answer(call, response):
                     return transport.parsed(call.parse, Answer(response.status_code, response.headers, body))
                 raise refusal(response.status_code, response.headers, body)
@@ -94,13 +98,9 @@ class _Connection:
             try:
                 with transport.translated():
                     response = self._send(call.request)
-                    if not transport.is_answer(call, response):
-                        try:
-                            body = b"".join(response.iter_raw())
-                        finally:
-                            response.close()
-                if transport.is_answer(call, response):
-                    return Stream(response, call.decoder(response.status_code))
+                    if transport.is_answer(call, response):
+                        return Stream(response, call.decoder(response.status_code))
+                    body = _read(response)
                 raise refusal(response.status_code, response.headers, body)
             except IsogateError as error:
                 time.sleep(attempts.wait_sec(error))

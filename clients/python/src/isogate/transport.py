@@ -73,11 +73,13 @@ class Attempts:
     """Which failures of one request are tried again, and when.
 
     Only where nothing can have happened: no connection was made, or the gateway refused the call with 429 or 503 and said
-    when to come back. What has been streamed from the caller cannot be sent twice, so it is tried once.
+    when to come back. Of a request that is sent `once`, even such a refusal is final. What has been streamed from the caller
+    cannot be sent twice, so it is tried once.
     """
 
     def __init__(self, request: Request, retries: int, longest_wait_sec: float) -> None:
         self._left = retries if request.content is None or isinstance(request.content, bytes) else 0
+        self._once = request.once
         self._longest_wait_sec = longest_wait_sec
         self._pause_sec = 0.1
 
@@ -86,7 +88,7 @@ class Attempts:
         wait_sec: float | None = None
         if isinstance(error, GatewayUnreachable):
             wait_sec, self._pause_sec = self._pause_sec, self._pause_sec * 4
-        elif isinstance(error, ApiError) and error.status in (429, 503) and error.retryable:
+        elif isinstance(error, ApiError) and error.status in (429, 503) and error.retryable and not self._once:
             wait_sec = error.retry_after_sec
         if wait_sec is None or self._left == 0 or wait_sec > self._longest_wait_sec:
             raise error

@@ -22,6 +22,14 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- ternary "HTTPS" "HTTP" (ne .Values.tls.secretName "") -}}
 {{- end -}}
 
+{{- /* Not empty: the listener refuses who has none. */ -}}
+{{- define "isogate.needsClientCertificate" -}}
+{{- $tls := .Values.settings.tls | default dict -}}
+{{- if and $tls.client_ca (ne ($tls.client_auth | default "required") "optional") -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{- /* What would be a mistake is said here, before anything is installed. */ -}}
 {{- define "isogate.check" -}}
 {{- if and (not .Values.tls.secretName) (not .Values.allowPlainHttp) -}}
