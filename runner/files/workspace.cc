@@ -63,7 +63,7 @@ class WorkspaceImpl final : public Workspace {
                     int cancel_fd) override;
   Result<isogate_entry> stat(const isogate_file_request& request) override;
   Result<void> mkdir(const isogate_file_request& request) override;
-  Result<void> move(const isogate_file_request& request) override;
+  Result<void> move(const isogate_file_request& request, int cancel_fd) override;
   Result<void> remove(const isogate_file_request& request, int cancel_fd) override;
   Result<void> watch(const isogate_file_request& request, int cancel_fd) override;
 
@@ -616,7 +616,7 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   return target->error(present.get());
 }
 
-Result<void> WorkspaceImpl::move(const isogate_file_request& request) {
+Result<void> WorkspaceImpl::move(const isogate_file_request& request, int cancel_fd) {
   auto from = find_to_change(request, request.path, "move", true);
   if (!from) return from.error();
   auto to = find_to_change(request, request.path_to, "move to", true);
@@ -630,8 +630,8 @@ Result<void> WorkspaceImpl::move(const isogate_file_request& request) {
   auto target = parent_of(*to, (request.flags & ISOGATE_FILE_PARENTS) != 0);
   if (!target) return target.error();
   const unsigned flags = (request.flags & ISOGATE_FILE_EXCLUSIVE) != 0 ? RENAME_NOREPLACE : 0U;
-  const auto one = commit_alone(-1);
-  if (!one) return one.error();
+  const auto one = commit_alone(cancel_fd);
+  if (!one) return prefixed(from->attempt, one.error());
   struct stat present {};
   const bool replaces =
       ::fstatat(target->fd.get(), to->path.parts.back().c_str(), &present, AT_SYMLINK_NOFOLLOW) == 0 &&
