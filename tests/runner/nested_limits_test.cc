@@ -72,6 +72,17 @@ TEST_F(NestedLimits, ARunThatAsksForMoreProcessorTimeThanAllHaveGetsTheirs) {
   (*nested)->release(std::move(*slot));
 }
 
+TEST_F(NestedLimits, ARunMayHaveALimitThatAllTogetherHaveNot) {
+  const auto nested = groups_->nest({{ISOGATE_LIMIT_PIDS, 64}}, false);
+  ASSERT_TRUE(nested.ok());
+  for (const Limits& limits :
+       {Limits{{ISOGATE_LIMIT_MEMORY_BYTES, 64u << 20}}, Limits{{ISOGATE_LIMIT_CPU_MILLIS, 500}}}) {
+    auto slot = (*nested)->acquire(limits, false);
+    ASSERT_TRUE(slot.ok()) << slot.error().message;
+    (*nested)->release(std::move(*slot));
+  }
+}
+
 TEST_F(NestedLimits, DiskIsRefusedOrLeftOut) {
   EXPECT_TRUE(groups_->nest({{ISOGATE_LIMIT_PIDS, 16}}, true).ok());
   EXPECT_FALSE(groups_->check({{ISOGATE_LIMIT_DISK_BYTES, 1}}).ok());
