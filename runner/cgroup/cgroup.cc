@@ -159,7 +159,8 @@ Result<void> Cgroups::check(const Limits& limits) const {
 
 bool Cgroups::in_leaf(const Limits& limits) const {
   for (int kind = 0; kind < kKinds; ++kind) {
-    if (asked(limits, kind) != 0 && controllers_[kind].base == v2_base_) return true;
+    const int base = controllers_[kind].base;
+    if (asked(limits, kind) != 0 && base >= 0 && base == v2_base_) return true;
   }
   return false;
 }
