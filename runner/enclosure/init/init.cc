@@ -165,10 +165,6 @@ void watch_children(Init& init) {
   if (init.signals < 0) refuse(init, kStageInit, init.signals);
 }
 
-uint64_t nanoseconds(const timeval& time) {
-  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_usec) * 1000u;
-}
-
 // Reaps what has ended. False: there is no child any more.
 bool reap(Init& init) {
   for (;;) {
@@ -176,7 +172,7 @@ bool reap(Init& init) {
     rusage usage;
     const long pid = raw::call(SYS_wait4, -1, &status, WNOHANG | __WALL, &usage);
     if (pid <= 0) return pid != -ECHILD;
-    init.report.cpu_ns += nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+    init.report.cpu_ns += raw::nanoseconds(usage.ru_utime) + raw::nanoseconds(usage.ru_stime);
     const uint64_t peak = static_cast<uint64_t>(usage.ru_maxrss);
     if (peak > init.report.max_rss_kib) init.report.max_rss_kib = peak;
     if (pid != init.program) continue;
