@@ -105,8 +105,8 @@ void receive_body(Init& init) {
   leave(0);
 }
 
-void join_groups(Init& init, size_t first) {
-  for (size_t i = first; i < init.order.descriptors; ++i) {
+void join_groups(Init& init) {
+  for (size_t i = 3; i < init.order.descriptors; ++i) {
     const long joined = raw::call(SYS_write, init.descriptors[i], "0", 1);
     if (joined < 0) refuse(init, kStageGroup, joined);
     raw::call(SYS_close, init.descriptors[i]);
@@ -289,7 +289,7 @@ void run(Init& init) {
   Program program = {};
   program.init = &init;
   lay_out(init, program);
-  join_groups(init, 3);
+  join_groups(init);
   watch_children(init);
   init.program = start(program_main, &program);
   if (init.program < 0) refuse(init, kStageInit, init.program);
@@ -329,17 +329,11 @@ void init_main() {
   Init init = {};
   be_unreachable();
   prove_itself();
-  for (;;) {
-    receive_order(init);
-    if (init.order.kind == kInitJoin) {
-      join_groups(init, 0);
-      continue;
-    }
-    if (init.order.size > 0) receive_body(init);
-    if (init.order.kind == kInitRun) run(init);
-    if (init.order.kind == kInitMeasure) measure(init);
-    leave(0);
-  }
+  receive_order(init);
+  if (init.order.size > 0) receive_body(init);
+  if (init.order.kind == kInitRun) run(init);
+  if (init.order.kind == kInitMeasure) measure(init);
+  leave(0);
 }
 
 }  // namespace isogate
