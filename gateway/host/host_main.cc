@@ -180,20 +180,22 @@ struct Capacity {
 };
 
 // A call brings up to five descriptors, and a plugin opens about as many more; an open sandbox keeps up to
-// nine. If they do not suffice for everything, a quarter of them is for sandboxes.
-Capacity capacity_of(const LimitsConfig& limits) {
-  constexpr rlim_t kPerCall = 16, kPerSandbox = 10, kOwn = 64;
+// nine, and one of namespaces up to twenty-three: these, its waiting init, its groups of each cgroup
+// hierarchy. If they do not suffice for everything, a quarter of them is for sandboxes.
+Capacity capacity_of(const LimitsConfig& limits, uint32_t isolation) {
+  constexpr rlim_t kPerCall = 16, kOwn = 64;
+  const rlim_t per_sandbox = isolation == ISOGATE_ISOLATION_NAMESPACE ? 24 : 10;
   const Capacity wanted{size_t{limits.max_execs} + kFileCalls + kWatches + kConnections + kReserve,
                         limits.max_sandboxes};
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
   const rlim_t all = std::max(files.rlim_cur, 2 * kOwn) - kOwn;
-  const rlim_t for_sandboxes = std::min<rlim_t>(wanted.sandboxes * kPerSandbox, all / 4);
+  const rlim_t for_sandboxes = std::min<rlim_t>(wanted.sandboxes * per_sandbox, all / 4);
   Capacity most;
   most.calls =
       std::max<size_t>(std::min<size_t>(wanted.calls, (all - for_sandboxes) / kPerCall), 2 * kReserve);
   const rlim_t left = all - std::min<rlim_t>(all, most.calls * kPerCall);
-  most.sandboxes = std::clamp<size_t>(left / kPerSandbox, 1, wanted.sandboxes);
+  most.sandboxes = std::clamp<size_t>(left / per_sandbox, 1, wanted.sandboxes);
   if (most.calls < wanted.calls || most.sandboxes < wanted.sandboxes)
     log::warn("open_files_limit_too_low", {{"calls", most.calls},
                                            {"wanted", wanted.calls},
@@ -218,7 +220,7 @@ int serve(Start start) {
   std::unique_ptr<Instance> instance;
   if (const auto failure = prepare(start, instance)) return fail(start.backend.name, *failure);
   const Description& plugin = instance->description();
-  const Capacity capacity = capacity_of(start.config.limits);
+  const Capacity capacity = capacity_of(start.config.limits, plugin.isolation);
   auto greeted = ipc::send_record(start.front.get(), ipc::encode(hello_of(*instance, capacity)).bytes, {},
                                   ipc::Wait::kBlock);
   if (!greeted) log::warn("front_unreachable", {{"reason", greeted.error().message}});

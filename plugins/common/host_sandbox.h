@@ -45,8 +45,8 @@ class HostSandbox : public sdk::Sandbox {
   void mkdir(const sdk::Call&, const isogate_file_request& request) final {
     on_files(request, [&](Workspace& files) { return files.mkdir(request); });
   }
-  void move(const sdk::Call&, const isogate_file_request& request) final {
-    on_files(request, [&](Workspace& files) { return files.move(request); });
+  void move(const sdk::Call& call, const isogate_file_request& request) final {
+    on_files(request, [&](Workspace& files) { return files.move(request, call.cancel_fd()); });
   }
   void remove(const sdk::Call& call, const isogate_file_request& request) final {
     on_files(request, [&](Workspace& files) { return files.remove(request, call.cancel_fd()); });

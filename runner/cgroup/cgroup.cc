@@ -159,7 +159,8 @@ Result<void> Cgroups::check(const Limits& limits) const {
 
 bool Cgroups::in_leaf(const Limits& limits) const {
   for (int kind = 0; kind < kKinds; ++kind) {
-    if (asked(limits, kind) != 0 && controllers_[kind].base == v2_base_) return true;
+    const int base = controllers_[kind].base;
+    if (asked(limits, kind) != 0 && base >= 0 && base == v2_base_) return true;
   }
   return false;
 }
@@ -379,6 +380,7 @@ Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_e
     if (limited) limited = nested->limit_all(kind, value);
     if (!limited && !best_effort) return limited.error();
   }
+  nested->enable_all();
   return nested;
 }
 
@@ -394,6 +396,15 @@ Result<void> Cgroups::limit_all(int kind, uint64_t value) {
   }
   shared_.set(kControlled[kind], value);
   return {};
+}
+
+void Cgroups::enable_all() {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    Controller& controller = controllers_[kind];
+    if (controller.base < 0 || controller.base != v2_base_) continue;
+    const auto enabled = bases_[static_cast<size_t>(v2_base_)]->enable(name_of(kind));
+    if (!enabled) controller = {-1, enabled.error().message};
+  }
 }
 
 Limits Cgroups::in_force() const {

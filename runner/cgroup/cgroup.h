@@ -98,6 +98,8 @@ class Cgroups {
   Result<void> limit_in_leaf(CgroupSlot& slot, const Limits& limits);
   Result<void> limit_in_v1(CgroupSlot& slot, const Limits& limits);
   Result<void> limit_all(int kind, uint64_t value);
+  // Lets each run have its own limit also of a kind that all together have none of.
+  void enable_all();
   Result<void> join_shared(CgroupSlot& slot);
   bool restore_quota();
   void note_quota(CgroupSlot& slot, const Limits& limits) const;

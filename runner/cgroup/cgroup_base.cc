@@ -150,8 +150,7 @@ Result<std::unique_ptr<CgroupBase>> CgroupBase::make(const CgroupHierarchy& hier
 Result<std::unique_ptr<CgroupBase>> CgroupBase::nest(const CgroupBase& above, const std::string& name) {
   std::unique_ptr<CgroupBase> base(new CgroupBase);
   base->version_ = above.version_;
-  base->parent_ = Fd(::fcntl(above.fd(), F_DUPFD_CLOEXEC, 0));
-  if (!base->parent_) return os_error("cannot open `" + above.path_ + "`", errno);
+  base->above_ = &above;
   auto directory = above.make_group(name);
   if (!directory) return directory.error();
   base->directory_ = std::move(*directory);
@@ -161,11 +160,11 @@ Result<std::unique_ptr<CgroupBase>> CgroupBase::nest(const CgroupBase& above, co
 }
 
 CgroupBase::~CgroupBase() {
-  if (!name_.empty()) (void)remove_tree(parent_.get(), directory_.get(), name_);
+  if (!name_.empty()) (void)remove_tree(parent_fd(), directory_.get(), name_);
 }
 
 Result<void> CgroupBase::enable(const std::string& controller) const {
-  for (const int directory : {parent_.get(), directory_.get()}) {
+  for (const int directory : {parent_fd(), directory_.get()}) {
     const std::string enabled = std::string(" ").append(read_small_file(directory, "cgroup.subtree_control"));
     const size_t at = enabled.find(" " + controller);
     const size_t after = at == std::string::npos ? at : at + controller.size() + 1;

@@ -17,7 +17,7 @@ class CgroupBase {
  public:
   // Sweeps the bases of dead Runners first: kills what runs in them (v2) and removes them.
   static Result<std::unique_ptr<CgroupBase>> make(const CgroupHierarchy& hierarchy, const std::string& group);
-  // A group of that name below another base, as a base.
+  // A group of that name below another base, as a base; that one outlives it.
   static Result<std::unique_ptr<CgroupBase>> nest(const CgroupBase& above, const std::string& name);
   ~CgroupBase();  // kills what is left in it, and removes it
   CgroupBase(const CgroupBase&) = delete;
@@ -26,7 +26,7 @@ class CgroupBase {
   [[nodiscard]] int version() const { return version_; }
   [[nodiscard]] const std::string& path() const { return path_; }  // for messages
   [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] int parent_fd() const { return parent_.get(); }
+  [[nodiscard]] int parent_fd() const { return above_ != nullptr ? above_->fd() : parent_.get(); }
   [[nodiscard]] int fd() const { return directory_.get(); }
   [[nodiscard]] int kill_fd() const { return kill_.get(); }  // -1 in v1
 
@@ -41,7 +41,8 @@ class CgroupBase {
   CgroupBase() = default;
   int version_ = 0;
   std::string path_, name_;
-  Fd parent_, directory_, kill_;
+  const CgroupBase* above_ = nullptr;  // of nest()
+  Fd parent_, directory_, kill_;       // parent_: without above_
 };
 
 Result<void> write_small_file(int directory_fd, const std::string& name, const std::string& text);

@@ -31,10 +31,10 @@ struct InitProof {
   uint32_t no_new_privs, seccomp_mode;
 };
 
-enum InitOrderKind : uint32_t { kInitRun = 1, kInitMeasure = 2, kInitSignal = 3, kInitJoin = 4 };
+enum InitOrderKind : uint32_t { kInitRun = 1, kInitMeasure = 2, kInitSignal = 3 };
 
 // `size` bytes follow. Run brings three descriptors, the program's streams, then those of the groups to join;
-// join brings only the groups; measure brings none.
+// measure brings none.
 struct InitOrder {
   uint32_t kind;
   uint32_t size;

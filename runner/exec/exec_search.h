@@ -48,10 +48,17 @@ static inline long exec_found(const char* search, const char* const* argv, const
   }
 }
 
-// Without a `search` argv[0] is the program's path. Returns -errno, if at all.
+// Without a `search` argv[0] is the program's path. Returns -errno, if at all: ETXTBSY only after 100 ms. A
+// child of another thread has, until it executes its own program, copies of the descriptors by which this
+// process has just written the file.
 static inline long raw_exec(const char* search, const char* const* argv, const char* const* envp) {
-  if (search != nullptr) return exec_found(search, argv, envp);
-  return raw::call(SYS_execve, argv[0], argv, envp);
+  for (int pauses = 0;; ++pauses) {
+    const long result =
+        search != nullptr ? exec_found(search, argv, envp) : raw::call(SYS_execve, argv[0], argv, envp);
+    if (result != -ETXTBSY || pauses == 100) return result;
+    const raw::Time pause = {0, 1000000};
+    raw::call(SYS_nanosleep, &pause, 0);
+  }
 }
 
 }  // namespace isogate

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <sys/syscall.h>
+#include <sys/time.h>
 
 #include <cstdint>
 #include <type_traits>
@@ -89,6 +90,10 @@ ISOGATE_RAW uint64_t now_ns() {
 
 ISOGATE_RAW Time time_of(uint64_t nanoseconds) {
   return {static_cast<int64_t>(nanoseconds / 1000000000u), static_cast<int64_t>(nanoseconds % 1000000000u)};
+}
+
+ISOGATE_RAW uint64_t nanoseconds(const timeval& time) {
+  return static_cast<uint64_t>(time.tv_sec) * 1000000000u + static_cast<uint64_t>(time.tv_usec) * 1000u;
 }
 
 // Every signal but SIGKILL and SIGSTOP, glibc's own two included.

@@ -38,17 +38,13 @@ long wait_for(pollfd* slots, int count, uint64_t patience) {
   return raw::call(SYS_ppoll, slots, count, timeout, 0, 8);
 }
 
-uint64_t nanoseconds(const timeval& time) {
-  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_usec) * 1000u;
-}
-
 // Reaps one child without blocking. Its pid, 0 when none has ended, -ECHILD when there is none.
 long reap(RunLoop& loop, long which) {
   int status = 0;
   rusage usage;
   const long pid = raw::call(SYS_wait4, which, &status, WNOHANG | __WALL, &usage);
   if (pid <= 0) return pid;
-  loop.result.cpu_ns += nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+  loop.result.cpu_ns += raw::nanoseconds(usage.ru_utime) + raw::nanoseconds(usage.ru_stime);
   const uint64_t peak = static_cast<uint64_t>(usage.ru_maxrss);
   if (peak > loop.result.max_rss_kib) loop.result.max_rss_kib = peak;
   if (pid == loop.result.pid) {
@@ -192,7 +188,7 @@ void end_init(RunLoop& loop) {
   loop.result.init_reaped = pid != 0;
   loop.result.left_behind = pid == 0;
   if (pid <= 0) return;
-  loop.result.cpu_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+  loop.result.cpu_ns = raw::nanoseconds(usage.ru_utime) + raw::nanoseconds(usage.ru_stime);
 }
 
 void kill_everything(RunLoop& loop) {

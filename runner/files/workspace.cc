@@ -40,7 +40,6 @@ struct WorkspaceState {
   Identity owner;
   const std::vector<SharedDir>* shared_dirs = nullptr;
   std::shared_ptr<DiskQuota> quota;  // null: none
-  bool in_memory = false;            // on a tmpfs, whose pages count in the gateway's own cgroup
   bool attached = false;
   bool completion_follows = false;  // a body may be at its end before its completion is reported
   std::timed_mutex commit;          // one write at a time between "what is there" and the rename
@@ -63,7 +62,7 @@ class WorkspaceImpl final : public Workspace {
                     int cancel_fd) override;
   Result<isogate_entry> stat(const isogate_file_request& request) override;
   Result<void> mkdir(const isogate_file_request& request) override;
-  Result<void> move(const isogate_file_request& request) override;
+  Result<void> move(const isogate_file_request& request, int cancel_fd) override;
   Result<void> remove(const isogate_file_request& request, int cancel_fd) override;
   Result<void> watch(const isogate_file_request& request, int cancel_fd) override;
 
@@ -86,8 +85,8 @@ class WorkspaceImpl final : public Workspace {
   Result<Target> find(const isogate_file_request& request, const isogate_str& path, const char* verb) const;
   Result<Target> find_to_change(const isogate_file_request& request, const isogate_str& path,
                                 const char* verb, bool needs_name) const;
-  static Result<Parent> parent_of(const Target& target, bool make_missing);
-  static Result<Parent> make_parents(const Target& target, size_t depth);
+  Result<Parent> parent_of(const Target& target, bool make_missing) const;
+  Result<Parent> make_parents(const Target& target, size_t depth) const;
   static size_t existing_depth(const Target& target, Fd& deepest);
   static Result<Fd> open_regular(const Target& target);
   Result<isogate_entry> read_kernel_file(const Target& target, int file, const struct stat& info,
@@ -96,7 +95,7 @@ class WorkspaceImpl final : public Workspace {
   // How full the sandbox's quota was before a write; none: it has no quota.
   using QuotaBefore = std::optional<DiskUse>;
 
-  static Result<Parent> place_of(const Target& target, const isogate_file_request& request);
+  Result<Parent> place_of(const Target& target, const isogate_file_request& request) const;
   Result<StagedFile> stage(const Target& target, const isogate_file_request& request, Leaf& where) const;
   Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd, int complete_fd,
                        uint64_t& bytes, DiskHold& hold) const;
@@ -109,6 +108,8 @@ class WorkspaceImpl final : public Workspace {
 
   // For the bytes written to `file`; null: `hold` already covers it.
   [[nodiscard]] Room room(int file, DiskHold* hold) const;
+  // For one more name in `dir`.
+  [[nodiscard]] Result<void> room_for_name(int dir) const;
   // False in a shared directory, or with scope sandbox elsewhere.
   [[nodiscard]] bool is_counted(const Target& target) const { return target.tree.fd == state_->root.get(); }
   [[nodiscard]] QuotaBefore quota_before() const;
@@ -139,6 +140,15 @@ constexpr const char* kStaging = "staging";
 constexpr const char* kFiles = "files";    // in staging
 constexpr uint64_t kQuotaSlack = 1 << 20;  // a quota with less free than this counts as full
 constexpr std::chrono::seconds kPurgePatience{1};
+
+bool is_in_memory(int fd) {
+  struct statfs kind {};
+  return ::fstatfs(fd, &kind) == 0 && kind.f_type == TMPFS_MAGIC;
+}
+
+bool is_there(int parent, const std::string& name) {
+  return ::faccessat(parent, name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
 
 // An O_PATH directory below `dir`, made with exactly this owner and mode if it is not there.
 Result<Fd> own_directory(int dir, const char* name, const Identity& owner, uint32_t mode) {
@@ -271,8 +281,6 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
     state->quota = home.quota;
   }
   const int place = home.directory ? home.directory.get() : sandbox->get();
-  struct statfs kind {};
-  state->in_memory = ::fstatfs(place, &kind) == 0 && kind.f_type == TMPFS_MAGIC;
   if (auto ready = open_root(place, options.identity, attach_only, *state); !ready) return ready.error();
   if (auto ready = prepare_staging(place, *state); !ready) return ready.error();
   return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
@@ -428,11 +436,12 @@ size_t WorkspaceImpl::existing_depth(const Target& target, Fd& deepest) {
   return present;
 }
 
-Result<WorkspaceImpl::Parent> WorkspaceImpl::make_parents(const Target& target, size_t depth) {
+Result<WorkspaceImpl::Parent> WorkspaceImpl::make_parents(const Target& target, size_t depth) const {
   Parent parent;
   parent.name = target.path.parts.back();
   const size_t present = existing_depth(target, parent.fd);
   if (!parent.fd) return target.error(parent.fd.get());
+  if (auto room = room_for_name(parent.fd.get()); !room) return prefixed(target.attempt, room.error());
   for (size_t i = present; i < depth; ++i) {
     const std::string& name = target.path.parts[i];
     const bool made = ::mkdirat(parent.fd.get(), name.c_str(), 0755) == 0;
@@ -445,7 +454,7 @@ Result<WorkspaceImpl::Parent> WorkspaceImpl::make_parents(const Target& target, 
   return parent;
 }
 
-Result<WorkspaceImpl::Parent> WorkspaceImpl::parent_of(const Target& target, bool make_missing) {
+Result<WorkspaceImpl::Parent> WorkspaceImpl::parent_of(const Target& target, bool make_missing) const {
   const size_t depth = target.path.parts.size() - 1;
   Fd fd(resolve(target.tree, target.path.joined(depth), O_PATH | O_DIRECTORY));
   if (fd.get() == -ENOENT && make_missing) return make_parents(target, depth);
@@ -597,8 +606,9 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   const std::string& name = target->path.parts.back();
   const uint32_t mode = request.mode == 0 ? 0755 : request.mode;
   DiskHold hold(state_->quota.get());
-  const auto held = hold.grow_to(1);
-  if (!held && ::faccessat(parent->fd.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+  auto held = hold.grow_to(1);
+  if (held) held = room_for_name(parent->fd.get());
+  if (!held && !is_there(parent->fd.get(), name))
     return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   if (::mkdirat(parent->fd.get(), name.c_str(), mode) == 0) {
     hold.wrote(0, 1);
@@ -616,7 +626,7 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   return target->error(present.get());
 }
 
-Result<void> WorkspaceImpl::move(const isogate_file_request& request) {
+Result<void> WorkspaceImpl::move(const isogate_file_request& request, int cancel_fd) {
   auto from = find_to_change(request, request.path, "move", true);
   if (!from) return from.error();
   auto to = find_to_change(request, request.path_to, "move to", true);
@@ -630,8 +640,8 @@ Result<void> WorkspaceImpl::move(const isogate_file_request& request) {
   auto target = parent_of(*to, (request.flags & ISOGATE_FILE_PARENTS) != 0);
   if (!target) return target.error();
   const unsigned flags = (request.flags & ISOGATE_FILE_EXCLUSIVE) != 0 ? RENAME_NOREPLACE : 0U;
-  const auto one = commit_alone(-1);
-  if (!one) return one.error();
+  const auto one = commit_alone(cancel_fd);
+  if (!one) return prefixed(from->attempt, one.error());
   struct stat present {};
   const bool replaces =
       ::fstatat(target->fd.get(), to->path.parts.back().c_str(), &present, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -682,10 +692,6 @@ constexpr uint32_t kNewFileMode = 0644;
 constexpr std::chrono::milliseconds kPatience{50};  // between two looks at cancel_fd
 constexpr int kMaxPatience = 600;                   // 30 s in all
 
-bool is_there(int parent, const std::string& name) {
-  return ::faccessat(parent, name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
 bool has(const isogate_file_request& request, uint32_t flag) { return (request.flags & flag) != 0; }
 
 Fd open_to_sync(int path_fd) { return Fd(::openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
@@ -732,7 +738,7 @@ Result<void> check_writable(const struct stat& file, const isogate_file_request&
 
 // Where a write goes: behind the symlinks in its last component. Their target already has its directory.
 Result<WorkspaceImpl::Parent> WorkspaceImpl::place_of(const Target& target,
-                                                      const isogate_file_request& request) {
+                                                      const isogate_file_request& request) const {
   const size_t depth = target.path.parts.size();
   Leaf leaf;
   const int code = resolve_leaf(target.tree, target.path.joined(depth), leaf);
@@ -772,15 +778,20 @@ Result<StagedFile> WorkspaceImpl::stage(const Target& target, const isogate_file
   return staged;
 }
 
-// With scope sandbox it may be another disk; the disk that the sandboxes share counts.
+// With scope sandbox it may be another disk; the disk that the sandboxes share counts. What is written to a
+// tmpfs counts in this process's cgroup, whose tmpfs it may be.
 Room WorkspaceImpl::room(int file, DiskHold* hold) const {
-  return [this, file, hold]() -> Result<void> {
+  return [this, file, hold, in_memory = is_in_memory(file)]() -> Result<void> {
     const off_t written = hold != nullptr ? ::lseek(file, 0, SEEK_CUR) : -1;
     if (written > 0)
       if (auto held = hold->grow_to(static_cast<uint64_t>(written)); !held) return held;
-    if (state_->in_memory) return room_in_memory();
-    return state_->sandboxes_dir.empty() ? Result<void>() : room_for_upload(state_->sandboxes_dir);
+    if (state_->sandboxes_dir.empty()) return {};
+    return in_memory ? room_in_memory() : room_for_upload(state_->sandboxes_dir);
   };
+}
+
+Result<void> WorkspaceImpl::room_for_name(int dir) const {
+  return !state_->sandboxes_dir.empty() && is_in_memory(dir) ? room_in_memory() : Result<void>();
 }
 
 WorkspaceImpl::QuotaBefore WorkspaceImpl::quota_before() const {

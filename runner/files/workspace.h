@@ -95,7 +95,7 @@ class Workspace {
                             int cancel_fd) = 0;
   virtual Result<isogate_entry> stat(const isogate_file_request& request) = 0;
   virtual Result<void> mkdir(const isogate_file_request& request) = 0;
-  virtual Result<void> move(const isogate_file_request& request) = 0;
+  virtual Result<void> move(const isogate_file_request& request, int cancel_fd) = 0;
   // RECURSIVE removes any depth, also directories that are closed to their owner (mode 000), and never
   // enters another mount.
   virtual Result<void> remove(const isogate_file_request& request, int cancel_fd) = 0;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <mutex>
+#include <sstream>
 
 #include "lib/fd.h"
 #include "lib/text.h"
@@ -42,20 +43,35 @@ Result<void> look(const std::string& sandboxes_dir) {
                    std::to_string(disk.low_water() / kMiB) + " MiB are not for uploads"};
 }
 
-Result<void> look_at_memory() {
-  const std::string text = read_small_file(AT_FDCWD, "/proc/meminfo");
-  const auto kib_of = [&text](std::string_view name) {
-    const std::string_view field = line_field(text, name).value_or("");
-    return number_in<uint64_t>(field.substr(0, field.find(' '))).value_or(0);
-  };
-  const uint64_t all = kib_of("MemTotal") + kib_of("SwapTotal");
-  const uint64_t free = kib_of("MemAvailable") + kib_of("SwapFree");
-  if (all == 0) return Error{ISOGATE_IO, 0, "cannot read /proc/meminfo"};
-  const uint64_t low = std::min(kLowWater / 1024, all / 20);
-  if (free >= low) return {};
+Result<void> check(const Memory& memory, const char* whose) {
+  const uint64_t low = std::min(kLowWater, memory.all / 20);
+  if (memory.free >= low) return {};
   return Error{ISOGATE_RESOURCE_EXHAUSTED, ENOMEM,
-               "this machine has " + std::to_string(free / 1024) + " MiB of memory left, and the last " +
-                   std::to_string(low / 1024) + " MiB are not for uploads"};
+               std::string(whose) + " has " + std::to_string(memory.free / kMiB) +
+                   " MiB of memory left, and the last " + std::to_string(low / kMiB) +
+                   " MiB are not for uploads"};
+}
+
+Memory memory_of_machine() {
+  const std::string text = read_small_file(AT_FDCWD, "/proc/meminfo");
+  const auto bytes_of = [&text](std::string_view name) {
+    const std::string_view field = line_field(text, name).value_or("");
+    return 1024 * number_in<uint64_t>(field.substr(0, field.find(' '))).value_or(0);
+  };
+  return {bytes_of("MemTotal") + bytes_of("SwapTotal"), bytes_of("MemAvailable") + bytes_of("SwapFree")};
+}
+
+Result<void> look_at_memory() {
+  const Memory machine = memory_of_machine();
+  if (machine.all == 0) return Error{ISOGATE_IO, 0, "cannot read /proc/meminfo"};
+  if (auto checked = check(machine, "this machine"); !checked) return checked;
+  for (const CgroupHierarchy& hierarchy : detect_cgroups())
+    for (std::string group = hierarchy.directory; !group.empty(); group.erase(group.rfind('/'))) {
+      const auto memory = memory_of_group(group, hierarchy.version);
+      if (!memory) continue;
+      if (auto checked = check(*memory, "the gateway's cgroup"); !checked) return checked;
+    }
+  return {};
 }
 
 // The result is valid for a moment.
@@ -94,6 +110,25 @@ Fd reserved_file(int sandboxes, uint64_t bytes) {
 }
 
 }  // namespace
+
+std::optional<Memory> memory_of_group(const std::string& directory, int version) {
+  const auto text_of = [&](const char* file) { return read_small_file(AT_FDCWD, directory + "/" + file); };
+  const auto number_of = [&](const char* file) {
+    const std::string text = text_of(file);
+    return number_in<uint64_t>(trimmed(text, "\n"));
+  };
+  const bool v2 = version == 2;
+  const auto used = number_of(v2 ? "memory.current" : "memory.usage_in_bytes");
+  if (!used) return std::nullopt;
+  const uint64_t all = number_of(v2 ? "memory.max" : "memory.limit_in_bytes").value_or(UINT64_MAX);
+  uint64_t kept = *used;
+  std::istringstream lines(text_of("memory.stat"));
+  const std::string prefix = v2 ? "" : "total_";
+  uint64_t size = 0;
+  for (std::string name; lines >> name >> size;)
+    if (name == prefix + "inactive_file" || name == prefix + "active_file") kept -= std::min(kept, size);
+  return Memory{all, all - std::min(all, kept)};
+}
 
 Result<void> room_for_upload(const std::string& sandboxes_dir) {
   static Looked looked;

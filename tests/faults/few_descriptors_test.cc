@@ -1,5 +1,8 @@
 #include <sys/resource.h>
 
+#include <thread>
+
+#include "tests/eventually.h"
 #include "tests/faults/faults.h"
 
 // A gateway that may open few files: each tenant has its share of the sandboxes that fit.
@@ -45,6 +48,44 @@ TEST(FewDescriptors, OneTenantsSandboxesLeaveRoomForAnothers) {
   EXPECT_EXIT(
       {
         expect_room_for_another_tenant();
+        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+// One of namespaces keeps the most: its namespaces, an init that waits, and its cgroups.
+void expect_sandboxes_to_fit() {
+  constexpr size_t kAll = 1024, kOwn = 64;
+  const rlimit few{kAll, kAll};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto gateway = start("backends: [{name: namespace}]\n");
+  const pid_t host = host_of(*gateway, "namespace");
+  EXPECT_EQ(Caller(*gateway, "first").exec("true").status, 200);
+  EXPECT_TRUE(succeeded(Caller(*gateway, "first").call("DELETE", "/sandboxes/first")));
+  const size_t before = open_files(host).size();
+  size_t count = 0;
+  for (Answer answer; count < 100; ++count) {
+    const Caller caller(*gateway, "a" + std::to_string(count));
+    answer = caller.exec("true");
+    if (answer.status != 200) {
+      EXPECT_TRUE(refused(answer, 507, "quota_exceeded"));
+      break;
+    }
+    std::thread beside([&] { EXPECT_EQ(caller.exec("sleep 0.2").status, 200); });
+    EXPECT_EQ(caller.exec("sleep 0.2").status, 200);
+    beside.join();
+  }
+  EXPECT_GE(count, 10U);
+  EXPECT_TRUE(eventually(10, [&] { return open_files(host).size() <= before + (kAll - kOwn) / 4; }))
+      << open_files(host).size() - before << " for " << count << " sandboxes";
+}
+
+TEST(FewDescriptors, WhatSandboxesKeepLeavesRoomForCalls) {
+  if (!is_root()) GTEST_SKIP() << "needs root, for a cgroup of each sandbox";
+  SKIP_UNLESS_STARTABLE();
+  EXPECT_EXIT(
+      {
+        expect_sandboxes_to_fit();
         std::_Exit(testing::Test::HasFailure() ? 1 : 0);
       },
       testing::ExitedWithCode(0), "");

@@ -188,7 +188,7 @@ Result<void> Box::move(const std::string& from, const std::string& to, uint32_t 
   auto request = request_for(from);
   request.path_to = {to.data(), to.size()};
   request.flags = flags;
-  return workspace_->move(request);
+  return workspace_->move(request, -1);
 }
 
 Result<void> Box::remove(const std::string& path, uint32_t flags, uint32_t scope) {

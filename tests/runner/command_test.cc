@@ -66,6 +66,38 @@ TEST_P(CommandTest, signal_that_ended_it_is_reported) {
   }
 }
 
+// As a child of another thread holds it open for a moment after the thread has written and closed it.
+TEST_P(CommandTest, a_program_that_was_just_written_is_waited_for) {
+  const Directory directory;
+  const std::string path = directory.file("program", "#!/bin/sh\nexit 0\n", 0755);
+  for (const bool searched : {false, true}) {
+    Fd writer(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    std::thread closer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      writer.reset();
+    });
+    Command command = shell("");
+    command.argv = {searched ? "program" : path};
+    command.env = {{"PATH", directory.path}};
+    const auto output = run_captured(runner(), command);
+    closer.join();
+    ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
+    EXPECT_EQ(output.ending->exit_code, 0) << output.err;
+  }
+}
+
+TEST_P(CommandTest, a_program_that_stays_open_for_writing_is_126) {
+  const Directory directory;
+  const std::string path = directory.file("program", "#!/bin/sh\nexit 0\n", 0755);
+  const Fd writer(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  Command command = shell("");
+  command.argv = {path};
+  const auto output = run_captured(runner(), command);
+  ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
+  EXPECT_EQ(output.ending->exit_code, 126);
+  EXPECT_EQ(output.ending->os_errno, ETXTBSY);
+}
+
 TEST_P(CommandTest, program_not_found_is_127_and_reported_on_stderr) {
   for (const std::string name : {"no-such-program", "/no/such/program", ""}) {
     Command command = shell("");

@@ -244,6 +244,24 @@ TEST_F(EnclosureTest, what_cannot_be_run_is_reported) {
   EXPECT_EQ(ending.error().status, ISOGATE_INVALID_ARGUMENT);
 }
 
+TEST_F(EnclosureTest, a_program_that_was_just_written_is_waited_for) {
+  std::string path = "/tmp/isogate-enclosure-XXXXXX";
+  Fd writer(::mkostemp(path.data(), O_CLOEXEC));
+  ASSERT_EQ(::write(writer.get(), "#!/bin/sh\nexit 0\n", 17), 17);
+  ASSERT_EQ(::fchmod(writer.get(), 0755), 0);
+  std::thread closer([&] {
+    ::usleep(30'000);
+    writer.reset();
+  });
+  Command command = shell_in("");
+  command.argv = {path};
+  const auto output = run_captured(*runner_, command);
+  closer.join();
+  ::unlink(path.c_str());
+  ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
+  EXPECT_EQ(output.ending->exit_code, 0) << output.err;
+}
+
 TEST_F(EnclosureTest, limits_of_all_runs_and_of_one) {
   auto other = make(true, {{ISOGATE_LIMIT_MEMORY_BYTES, 96u << 20}, {ISOGATE_LIMIT_PIDS, 40}});
   if (!other) GTEST_SKIP() << runner_->abilities().missing;

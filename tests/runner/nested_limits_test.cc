@@ -1,10 +1,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "runner/cgroup/cgroup.h"
+#include "runner/exec/apart.h"
 
 // The groups of a sandbox, and those of its runs in them.
 namespace isogate::test {
@@ -72,6 +77,17 @@ TEST_F(NestedLimits, ARunThatAsksForMoreProcessorTimeThanAllHaveGetsTheirs) {
   (*nested)->release(std::move(*slot));
 }
 
+TEST_F(NestedLimits, ARunMayHaveALimitThatAllTogetherHaveNot) {
+  const auto nested = groups_->nest({{ISOGATE_LIMIT_PIDS, 64}}, false);
+  ASSERT_TRUE(nested.ok());
+  for (const Limits& limits :
+       {Limits{{ISOGATE_LIMIT_MEMORY_BYTES, 64u << 20}}, Limits{{ISOGATE_LIMIT_CPU_MILLIS, 500}}}) {
+    auto slot = (*nested)->acquire(limits, false);
+    ASSERT_TRUE(slot.ok()) << slot.error().message;
+    (*nested)->release(std::move(*slot));
+  }
+}
+
 TEST_F(NestedLimits, DiskIsRefusedOrLeftOut) {
   EXPECT_TRUE(groups_->nest({{ISOGATE_LIMIT_PIDS, 16}}, true).ok());
   EXPECT_FALSE(groups_->check({{ISOGATE_LIMIT_DISK_BYTES, 1}}).ok());
@@ -91,6 +107,21 @@ TEST_F(NestedLimits, TheyGoWithTheirOwner) {
     (*nested)->release(std::move(*slot));
   }
   EXPECT_NE(::access(path.c_str(), F_OK), 0) << path;
+}
+
+// Without any cgroup a missing controller's place is that of the missing cgroup2 hierarchy.
+TEST(LimitsWithoutAController, AreInNoLeaf) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to unmount cgroups";
+  const auto done = run_apart([]() -> Result<void> {
+    if (::unshare(CLONE_NEWNS) != 0) return os_error("unshare", errno);
+    if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return os_error("private", errno);
+    if (::umount2("/sys/fs/cgroup", MNT_DETACH) != 0) return os_error("umount", errno);
+    const auto none = Cgroups::make("isogate-none", false);
+    EXPECT_EQ(none->capabilities(), 0U);
+    EXPECT_FALSE(none->in_leaf({{ISOGATE_LIMIT_MEMORY_BYTES, 64u << 20}, {ISOGATE_LIMIT_PIDS, 16}}));
+    return {};
+  });
+  EXPECT_TRUE(done.ok()) << done.error().message;
 }
 
 }  // namespace

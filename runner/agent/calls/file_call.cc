@@ -178,7 +178,7 @@ Answer FileCall::perform() {
     case ISOGATE_RUNNER_MKDIR:
       return answer_of(files.mkdir(request()));
     case ISOGATE_RUNNER_MOVE:
-      return answer_of(files.move(request()));
+      return answer_of(files.move(request(), cancel_fd()));
     case ISOGATE_RUNNER_DISK_USE:
       return answer_of(place_.disk());
     case ISOGATE_RUNNER_REMOVE:

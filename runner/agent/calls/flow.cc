@@ -94,7 +94,8 @@ ssize_t Outlet::move(std::span<char> buffer, uint64_t most) {
 }
 
 void Outlet::pump(std::span<char> buffer) {
-  const std::lock_guard one(moving_);
+  const std::unique_lock one(moving_, std::try_to_lock);
+  if (!one) return;
   uint64_t allowed = 0;
   {
     const std::lock_guard lock(state_);

@@ -55,8 +55,9 @@ class Outlet {
   Outlet(Wire wire, uint32_t stream, uint32_t channel) : wire_(wire), stream_(stream), channel_(channel) {}
   // The end that the program, or a file call, writes to.
   Result<Fd> open();
-  void pump(std::span<char> buffer);  // main thread, when it may be ready
-  bool add_credit(uint32_t bytes);    // false: against the protocol
+  // Main thread, when it may be ready. Never waits for drain(), which itself sends what is there.
+  void pump(std::span<char> buffer);
+  bool add_credit(uint32_t bytes);  // false: against the protocol
   Credit& waiting() { return credit_; }
   // Sends the end of the pipe as END, once all bytes before it are sent.
   void announce_end();

@@ -34,6 +34,7 @@ bool ResumableConnection::attach(Stream stream, uint64_t received) {
   if (over_ || !exchange_.can_resume(received)) return false;
   lose();
   exchange_.resume(received);
+  changed_.notify_all();
   answer_.received = exchange_.received();
   const auto answer = sdk::link::bytes_of(answer_);
   signal_event(wake_.get());

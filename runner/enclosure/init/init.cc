@@ -105,8 +105,8 @@ void receive_body(Init& init) {
   leave(0);
 }
 
-void join_groups(Init& init, size_t first) {
-  for (size_t i = first; i < init.order.descriptors; ++i) {
+void join_groups(Init& init) {
+  for (size_t i = 3; i < init.order.descriptors; ++i) {
     const long joined = raw::call(SYS_write, init.descriptors[i], "0", 1);
     if (joined < 0) refuse(init, kStageGroup, joined);
     raw::call(SYS_close, init.descriptors[i]);
@@ -165,10 +165,6 @@ void watch_children(Init& init) {
   if (init.signals < 0) refuse(init, kStageInit, init.signals);
 }
 
-uint64_t nanoseconds(const timeval& time) {
-  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_usec) * 1000u;
-}
-
 // Reaps what has ended. False: there is no child any more.
 bool reap(Init& init) {
   for (;;) {
@@ -176,7 +172,7 @@ bool reap(Init& init) {
     rusage usage;
     const long pid = raw::call(SYS_wait4, -1, &status, WNOHANG | __WALL, &usage);
     if (pid <= 0) return pid != -ECHILD;
-    init.report.cpu_ns += nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+    init.report.cpu_ns += raw::nanoseconds(usage.ru_utime) + raw::nanoseconds(usage.ru_stime);
     const uint64_t peak = static_cast<uint64_t>(usage.ru_maxrss);
     if (peak > init.report.max_rss_kib) init.report.max_rss_kib = peak;
     if (pid != init.program) continue;
@@ -293,7 +289,7 @@ void run(Init& init) {
   Program program = {};
   program.init = &init;
   lay_out(init, program);
-  join_groups(init, 3);
+  join_groups(init);
   watch_children(init);
   init.program = start(program_main, &program);
   if (init.program < 0) refuse(init, kStageInit, init.program);
@@ -333,17 +329,11 @@ void init_main() {
   Init init = {};
   be_unreachable();
   prove_itself();
-  for (;;) {
-    receive_order(init);
-    if (init.order.kind == kInitJoin) {
-      join_groups(init, 0);
-      continue;
-    }
-    if (init.order.size > 0) receive_body(init);
-    if (init.order.kind == kInitRun) run(init);
-    if (init.order.kind == kInitMeasure) measure(init);
-    leave(0);
-  }
+  receive_order(init);
+  if (init.order.size > 0) receive_body(init);
+  if (init.order.kind == kInitRun) run(init);
+  if (init.order.kind == kInitMeasure) measure(init);
+  leave(0);
 }
 
 }  // namespace isogate
