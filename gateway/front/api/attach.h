@@ -19,7 +19,7 @@ namespace isogate::front {
 class Attachment {
  public:
   struct Terms {
-    std::array<std::optional<uint64_t>, 2> from;  // offsets of stdout and stderr
+    Offsets from;
     bool read_only = false;
   };
 

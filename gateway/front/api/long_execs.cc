@@ -21,6 +21,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::chrono::seconds kFoundWithin{10};  // of a request
+
 std::chrono::nanoseconds seconds_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
@@ -133,6 +135,12 @@ Task<void> wait_for_end(Exchange& exchange, const std::shared_ptr<LongExec>& exe
   if (client.killed()) throw ClientGone{};
 }
 
+ApiError contact_lost(const std::string& what) {
+  return {.code = Code::kBackendUnavailable,
+          .message = "contact with the exec is lost, and the gateway looks for it: " + what,
+          .retry_after_sec = 1};
+}
+
 double wait_of(const Exchange& exchange) {
   const auto text = query_parameter(exchange.query, "wait_sec");
   if (!text) return 0;
@@ -150,7 +158,7 @@ std::optional<uint64_t> offset_of(const Exchange& exchange, std::string_view nam
   return offset;
 }
 
-std::array<std::optional<uint64_t>, 2> offsets_of(const Exchange& exchange) {
+Offsets offsets_of(const Exchange& exchange) {
   return {offset_of(exchange, "stdout_offset"), offset_of(exchange, "stderr_offset")};
 }
 
@@ -174,6 +182,7 @@ Task<void> handle_get(App& app, Exchange& exchange) {
   const double wait = wait_of(exchange);
   const auto exec = app.long_execs->find(exchange.principal.tenant, exchange.agent_param);
   if (!exec) co_return co_await send_journaled(app, exchange);
+  co_await wait_until_found(exchange, exec);
   if (wait > 0) co_await wait_for_end(exchange, exec, seconds_of(wait));
   co_await send_state(exchange, *exec);
 }
@@ -189,7 +198,9 @@ Task<void> handle_kill(App& app, Exchange& exchange) {
 Task<void> handle_output(App& app, Exchange& exchange) {
   const auto exec = exec_of(app, exchange);
   const bool follow = query_flag(exchange.query, "follow");
-  LongExec::Reader reader(exec, offsets_of(exchange));
+  const Offsets from = offsets_of(exchange);
+  co_await wait_until_found(exchange, exec, from);
+  LongExec::Reader reader(exec, from);
   const std::array<uint64_t, 2> there = {exec->output(false).next(), exec->output(true).next()};
   EventFramer framer(std::array<uint64_t, 2>{reader.at(false), reader.at(true)});
   exchange.memory.add(framer.most_bytes());
@@ -265,8 +276,10 @@ Task<void> handle_resize(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_attach(App& app, Exchange& exchange) {
-  Attachment attached(exec_of(app, exchange),
-                      {.from = offsets_of(exchange), .read_only = query_flag(exchange.query, "read_only")});
+  const auto exec = exec_of(app, exchange);
+  const Offsets from = offsets_of(exchange);
+  co_await wait_until_found(exchange, exec, from);
+  Attachment attached(exec, {.from = from, .read_only = query_flag(exchange.query, "read_only")});
   auto socket = co_await exchange.upgrade(attached.most_message());
   co_await attached.run(app.executor, *socket);
 }
@@ -306,6 +319,16 @@ Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpe
   co_await exec->changes().until([&] { return exec->taken() || exec->ended(); });
   if (client.killed() && !exec->taken()) throw ClientGone{};
   co_return exec;
+}
+
+Task<void> wait_until_found(Exchange& exchange, std::shared_ptr<LongExec> exec, const Offsets& offsets) {
+  if (exec->has_up_to(offsets)) co_return;
+  Killer& client = exchange.watch_client();
+  const OnKill on_kill(client, [exec] { exec->changes().notify(); });
+  const auto is_news = [&] { return exec->has_up_to(offsets) || client.killed(); };
+  co_await exec->changes().until(is_news, kFoundWithin);
+  if (client.killed()) throw ClientGone{};
+  if (exec->looked_for()) throw contact_lost("what it has written is not known yet");
 }
 
 void keep_exec(App& app, const std::shared_ptr<LongExec>& exec) {

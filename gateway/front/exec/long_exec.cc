@@ -59,6 +59,7 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
       .deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty, .kept_bytes = terms.kept_bytes};
   open_ends();
   if (!spec_.rejoin) return;
+  rejoined_ = looked_for_ = true;
   ends_->kept = true;
   answer_.exec_id = spec_.rejoin->exec_id;
   answer_.started_ms = spec_.rejoin->started_ms;
@@ -210,12 +211,14 @@ void LongExec::rejoined(const isogate_kept_state& state) {
     boost::system::error_code ignored;
     input_->close(ignored);
   }
+  looked_for_ = false;
   changes_.notify();
 }
 
 // What it keeps of its request goes; of what was claimed for its output stays what there is of it.
 void LongExec::end() {
   ended_ = true;
+  looked_for_ = false;
   boost::system::error_code ignored;
   if (input_) input_->close(ignored);
   control_.reset();
@@ -308,6 +311,11 @@ Task<void> LongExec::bytes(bool error, std::string_view data) {
   }
 }
 
+bool LongExec::has_up_to(const Offsets& offsets) const {
+  if (!rejoined_ || ended_) return true;
+  return !looked_for_ && offsets[0].value_or(0) <= out_.next() && offsets[1].value_or(0) <= error_.next();
+}
+
 ApiError LongExec::dropped() const {
   return {.code = Code::kOutputDropped,
           .message = "the output from that offset on is not kept any more; `details` has the first that is",
@@ -393,8 +401,7 @@ void LongExec::Writer::cancel() {
   to_->changes_.notify();
 }
 
-LongExec::Reader::Reader(std::shared_ptr<LongExec> of, const std::array<std::optional<uint64_t>, 2>& from)
-    : of_(std::move(of)) {
+LongExec::Reader::Reader(std::shared_ptr<LongExec> of, const Offsets& from) : of_(std::move(of)) {
   for (const bool error : {false, true}) {
     const KeptStream& stream = of_->output(error);
     const uint64_t wanted = from[error ? 1 : 0].value_or(stream.first());

@@ -21,6 +21,8 @@ namespace isogate::front {
 
 inline constexpr std::chrono::seconds kPingAfter{15};  // of silence, to a client that follows it
 
+using Offsets = std::array<std::optional<uint64_t>, 2>;  // of stdout and stderr
+
 class LongExec final : public Output, public std::enable_shared_from_this<LongExec> {
  public:
   struct Terms {
@@ -42,6 +44,10 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   // The exec_id is known, and only the backend can still refuse it.
   [[nodiscard]] bool taken() const { return !answer_.exec_id.empty(); }
   [[nodiscard]] bool ended() const { return ended_; }
+  // An earlier gateway started it, and its backend has not found it yet: nothing is known of its output.
+  [[nodiscard]] bool looked_for() const { return looked_for_; }
+  // False: output up to these offsets, which an earlier gateway has received, may still be on its way.
+  [[nodiscard]] bool has_up_to(const Offsets& offsets) const;
   // Why it never ran, once it has ended.
   [[nodiscard]] const std::optional<ApiError>& refusal() const { return refusal_; }
   // Once taken(); complete once it has ended.
@@ -56,7 +62,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] bool pty() const { return terms_.pty; }
   [[nodiscard]] bool input_open() const { return input_ && input_->is_open(); }
 
-  // Changes when it is taken, has output, ends, or loses its stdin.
+  // Changes when it is taken or found, has output, ends, or loses its stdin.
   Changes& changes() { return changes_; }
 
   // Leaves it to its backend, if that keeps it, for the next gateway: it counts as ended here, but still
@@ -100,7 +106,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
    public:
     // Without an offset from the oldest byte on. Throws ApiError: output_dropped, and invalid_request for an
     // offset beyond the output.
-    Reader(std::shared_ptr<LongExec> of, const std::array<std::optional<uint64_t>, 2>& from);
+    Reader(std::shared_ptr<LongExec> of, const Offsets& from);
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     ~Reader();
@@ -155,6 +161,8 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   bool input_closed_ = false;        // by a client, for good
   bool claimed_ = false;             // what its output takes
   bool writing_ = false;             // a Writer is there
+  bool rejoined_ = false;            // an earlier gateway started it
+  bool looked_for_ = false;
   bool killed_ = false, call_ended_ = false, ended_ = false;
   std::optional<ApiError> refusal_;
   ExecAnswer answer_;
