@@ -99,5 +99,17 @@ TEST_F(KeptExec, WhatIsNotFoundInTimeCanBeAskedForLater) {
   EXPECT_EQ(me().get(url_).body.at("state"), "running");
 }
 
+TEST_F(KeptExec, AKillIsAnsweredWhileTheBackendIsAwayAndDoneOnceItIsBack) {
+  const auto quarantined = [this] {
+    if (const pid_t host = host_of(*gateway_, "staged"); host > 0) ::kill(host, SIGKILL);
+    return gateway_->log().find("backend_quarantined") != std::string::npos;
+  };
+  ASSERT_TRUE(eventually(60, quarantined)) << gateway_->log();
+  EXPECT_TRUE(refused(me().call("DELETE", url_), 503, "backend_unavailable"));
+  EXPECT_EQ(me().get(url_).body.at("state"), "running");
+  gateway_->signal(SIGHUP);
+  EXPECT_EQ(me().get(url_ + "?wait_sec=30").body.value("outcome", ""), "killed");
+}
+
 }  // namespace
 }  // namespace isogate::test

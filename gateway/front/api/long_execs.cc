@@ -22,6 +22,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds kFoundWithin{10};  // of a request
+constexpr std::chrono::seconds kKilledWithin{30};
 
 std::chrono::nanoseconds seconds_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
@@ -190,7 +191,8 @@ Task<void> handle_get(App& app, Exchange& exchange) {
 Task<void> handle_kill(App& app, Exchange& exchange) {
   const auto exec = exec_of(app, exchange);
   exec->kill();
-  co_await exec->changes().until([&exec] { return exec->ended(); });
+  co_await wait_for_end(exchange, exec, kKilledWithin);
+  if (!exec->ended()) throw contact_lost("it is killed once it is found");
   co_await send_state(exchange, *exec);
 }
 
