@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "gateway/front/app.h"
-#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/own_fd.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -22,6 +21,7 @@ namespace {
 ApiError exec_ended(const std::string& why) { return {.code = Code::kExecEnded, .message = why}; }
 
 constexpr std::chrono::milliseconds kRejoinPause{500};
+constexpr std::chrono::seconds kDiskWithin{5};       // after a kill
 constexpr std::chrono::seconds kKnownGoneWithin{3};  // of a backend host, after its ends of pipes
 
 std::shared_ptr<KeptEnds> make_ends() {
@@ -53,7 +53,8 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
       changes_(app.executor),
       out_(app.spool, tenant_, terms.kept_bytes, terms.in_all),
       error_(app.spool, tenant_, terms.pty ? 0 : terms.kept_bytes, terms.in_all),
-      ends_(make_ends()) {
+      ends_(make_ends()),
+      patience_(app.executor) {
   if (!terms.ends_with_gateway) spec_.kept = ends_;
   spec_.terms = {
       .deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty, .kept_bytes = terms.kept_bytes};
@@ -252,8 +253,14 @@ void LongExec::narrow() {
   error_.narrow(terms_.kept_bytes);
 }
 
+// What it wrote last still goes to the disk, if that does not hang.
 void LongExec::killed() {
-  killed_ = true;
+  if (!std::exchange(killed_, true)) {
+    patience_.set(kDiskWithin, [this] {
+      out_.leave_disk();
+      error_.leave_disk();
+    });
+  }
   changes_.notify();
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/changes.h"
 #include "gateway/front/exec/exec.h"
 #include "gateway/front/exec/kept_stream.h"
@@ -157,6 +158,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   std::shared_ptr<PipeEnd> input_;  // null: it has no stdin
   Fd control_;
   const std::shared_ptr<KeptEnds> ends_;
+  Alarm patience_;                   // with the disk, once it is killed
   std::array<uint64_t, 2> known_{};  // bytes of a rejoined exec that were received before
   bool input_closed_ = false;        // by a client, for good
   bool claimed_ = false;             // what its output takes
