@@ -282,6 +282,7 @@ Task<void> handle_attach(App& app, Exchange& exchange) {
   const Offsets from = offsets_of(exchange);
   co_await wait_until_found(exchange, exec, from);
   Attachment attached(exec, {.from = from, .read_only = query_flag(exchange.query, "read_only")});
+  exchange.memory.hold(attached.most_bytes());
   auto socket = co_await exchange.upgrade(attached.most_message());
   co_await attached.run(app.executor, *socket);
 }
