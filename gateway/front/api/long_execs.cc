@@ -131,8 +131,7 @@ Task<void> send_journaled(App& app, Exchange& exchange) {
 Task<void> wait_for_end(Exchange& exchange, const std::shared_ptr<LongExec>& exec,
                         std::chrono::nanoseconds limit) {
   Killer& client = exchange.watch_client();
-  const OnKill on_kill(client, [exec] { exec->changes().notify(); });
-  co_await exec->changes().until([&] { return exec->ended() || client.killed(); }, limit);
+  co_await exec->at_end().wait_for(limit, client);
   if (client.killed()) throw ClientGone{};
 }
 

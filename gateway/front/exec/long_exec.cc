@@ -51,6 +51,7 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
       agent_(spec_.agent),
       command_(spec_.shown),
       changes_(app.executor),
+      at_end_(app.executor),
       out_(app.spool, tenant_, terms.kept_bytes, terms.in_all),
       error_(app.spool, tenant_, terms.pty ? 0 : terms.kept_bytes, terms.in_all),
       ends_(make_ends()),
@@ -194,7 +195,7 @@ bool LongExec::is_broken() const {
 }
 
 bool LongExec::detach() {
-  if (ended_ || !ends_->kept) return false;
+  if (ended() || !ends_->kept) return false;
   ends_->detached = true;
   signal_event(ends_->detach.get());
   return true;
@@ -218,7 +219,7 @@ void LongExec::rejoined(const isogate_kept_state& state) {
 
 // What it keeps of its request goes; of what was claimed for its output stays what there is of it.
 void LongExec::end() {
-  ended_ = true;
+  at_end_.set();
   looked_for_ = false;
   boost::system::error_code ignored;
   if (input_) input_->close(ignored);
@@ -265,7 +266,7 @@ void LongExec::killed() {
 }
 
 void LongExec::control(uint32_t type, uint32_t a, uint32_t b) {
-  if (ended_) throw exec_ended("the exec has ended");
+  if (ended()) throw exec_ended("the exec has ended");
   const isogate_control record{type, a, b, 0};
   if (::write(control_.get(), &record, sizeof record) == sizeof record) return;
   if (errno != EAGAIN) throw ends_->kept ? contact_lost() : exec_ended("the exec has ended");
@@ -277,7 +278,7 @@ void LongExec::control(uint32_t type, uint32_t a, uint32_t b) {
 void LongExec::send_signal(int signal) { control(ISOGATE_CONTROL_SIGNAL, static_cast<uint32_t>(signal), 0); }
 
 void LongExec::resize(uint16_t rows, uint16_t cols) {
-  if (!terms_.pty && !ended_) throw invalid_request("the exec has no terminal");
+  if (!terms_.pty && !ended()) throw invalid_request("the exec has no terminal");
   control(ISOGATE_CONTROL_RESIZE, rows, cols);
 }
 
@@ -319,7 +320,7 @@ Task<void> LongExec::bytes(bool error, std::string_view data) {
 }
 
 bool LongExec::has_up_to(const Offsets& offsets) const {
-  if (!rejoined_ || ended_) return true;
+  if (!rejoined_ || ended()) return true;
   return !looked_for_ && offsets[0].value_or(0) <= out_.next() && offsets[1].value_or(0) <= error_.next();
 }
 
@@ -331,7 +332,7 @@ ApiError LongExec::dropped() const {
 }
 
 LongExec::Writer::Writer(std::shared_ptr<LongExec> to) : to_(std::move(to)) {
-  if (to_->ended_) throw exec_ended("the exec has ended");
+  if (to_->ended()) throw exec_ended("the exec has ended");
   if (!to_->input_open()) throw no_input();
   if (to_->writing_) {
     throw ApiError{.code = Code::kAlreadyAttached,
@@ -380,7 +381,7 @@ Task<void> LongExec::Writer::write_body(Exchange& exchange) {
 Task<void> LongExec::Writer::wait_for_next(std::shared_ptr<PipeEnd> broken) {
   if (to_->ends_->kept) {
     const bool is_there = co_await to_->changes_.until(
-        [&] { return to_->input_ != broken || !broken->is_open() || to_->ended_ || cancelled_; },
+        [&] { return to_->input_ != broken || !broken->is_open() || to_->ended() || cancelled_; },
         kKnownGoneWithin);
     if (is_there) co_return;
     drop();

@@ -14,6 +14,7 @@
 
 #include "gateway/front/base/alarm.h"
 #include "gateway/front/base/changes.h"
+#include "gateway/front/base/event.h"
 #include "gateway/front/exec/exec.h"
 #include "gateway/front/exec/kept_stream.h"
 #include "gateway/front/http/exchange.h"
@@ -44,7 +45,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
 
   // The exec_id is known, and only the backend can still refuse it.
   [[nodiscard]] bool taken() const { return !answer_.exec_id.empty(); }
-  [[nodiscard]] bool ended() const { return ended_; }
+  [[nodiscard]] bool ended() const { return at_end_.is_set(); }
   // An earlier gateway started it, and its backend has not found it yet: nothing is known of its output.
   [[nodiscard]] bool looked_for() const { return looked_for_; }
   // False: output up to these offsets, which an earlier gateway has received, may still be on its way.
@@ -65,6 +66,8 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
 
   // Changes when it is taken or found, has output, ends, or loses its stdin.
   Changes& changes() { return changes_; }
+  // Set when it ends: its output wakes nobody who waits for that.
+  Event& at_end() { return at_end_; }
 
   // Leaves it to its backend, if that keeps it, for the next gateway: it counts as ended here, but still
   // runs. False: it cannot be left.
@@ -153,6 +156,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   ByteShare memory_;
   const std::string tenant_, agent_, command_;
   Changes changes_;
+  Event at_end_;
   Killer killer_;
   KeptStream out_, error_;
   std::shared_ptr<PipeEnd> input_;  // null: it has no stdin
@@ -165,7 +169,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   bool writing_ = false;             // a Writer is there
   bool rejoined_ = false;            // an earlier gateway started it
   bool looked_for_ = false;
-  bool killed_ = false, call_ended_ = false, ended_ = false;
+  bool killed_ = false, call_ended_ = false;
   std::optional<ApiError> refusal_;
   ExecAnswer answer_;
   std::set<const Reader*> readers_;
