@@ -49,7 +49,7 @@ void append_begin(std::string& out, const LongExec& exec) {
   out += "{\"exec_id\":";
   append_json_string(out, exec.answer().exec_id);
   append_text(out, "agent_id", exec.agent());
-  append_text(out, "state", exec.ended() && !exec.detached() ? "ended" : "running");
+  append_text(out, "state", exec.has_result() ? "ended" : "running");
   append_text(out, "command", exec.command());
   append_number(out, "started_ms", static_cast<uint64_t>(exec.answer().started_ms));
   out += exec.pty() ? ",\"pty\":true" : ",\"pty\":false";
@@ -60,7 +60,7 @@ void append_begin(std::string& out, const LongExec& exec) {
 
 void append_state(std::string& text, const LongExec& exec) {
   append_begin(text, exec);
-  if (exec.ended() && !exec.detached()) {
+  if (exec.has_result()) {
     append_end(text, exec.answer(), is_truncated(exec));
     append_refusal(text, exec);
   } else {
@@ -72,7 +72,7 @@ void append_state(std::string& text, const LongExec& exec) {
 Task<void> send_state(Exchange& exchange, const LongExec& exec, unsigned status = 200) {
   JsonAnswer out(exchange, status);
   append_state(out.text, exec);
-  if (exec.ended() && !exec.detached()) co_await write_artifacts(out, exec.answer());
+  if (exec.has_result()) co_await write_artifacts(out, exec.answer());
   out.text += "}\n";
   co_await out.end();
 }
@@ -241,7 +241,7 @@ Task<void> handle_output(App& app, Exchange& exchange) {
   framer.finish();
   for (const bool error : {false, true}) co_await send(error);
   JsonAnswer last(exchange);
-  if (ended && !exec->detached()) {
+  if (ended && exec->has_result()) {
     last.text += "{\"event\":\"exit\"";
     co_await write_end(last, exec->answer(), is_truncated(*exec));
     append_refusal(last.text, *exec);
@@ -348,7 +348,7 @@ Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
   const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms);
   keep_exec(app, exec);
   if (parsed.wait_sec > 0) co_await wait_for_end(exchange, exec, seconds_of(parsed.wait_sec));
-  if (exec->ended() && !exec->detached() && (parsed.wait_sec > 0 || exec->refusal()))
+  if (exec->has_result() && (parsed.wait_sec > 0 || exec->refusal()))
     co_return co_await send_result(exchange, *exec);
   co_await send_state(exchange, *exec, 202);
 }

@@ -73,6 +73,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   // runs. False: it cannot be left.
   bool detach();
   [[nodiscard]] bool detached() const { return ends_->detached; }
+  [[nodiscard]] bool has_result() const { return ended() && !detached(); }
 
   // SIGKILL to everything that it started.
   void kill() { killer_.kill(); }
