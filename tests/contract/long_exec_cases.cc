@@ -990,16 +990,9 @@ void a_result_is_kept_longer_than_the_output(World& w) {
 
 bool finds_execs_again(World& w) { return w.can("kept_execs"); }
 
-// The record is written a moment after its start.
-bool is_journaled(const Gateway& gateway, const std::string& exec_id) {
-  for (const char* file : {"/front/state.db-wal", "/front/state.db"})
-    if (read_whole(gateway.state_dir() + file).find(exec_id) != std::string::npos) return true;
-  return false;
-}
-
 // Kills the gateway before it can record how its execs ended; `exec_id` is the last of them.
 void let_die(Gateway& gateway, const std::string& exec_id) {
-  ASSERT_TRUE(eventually(30, [&] { return is_journaled(gateway, exec_id); }));
+  ASSERT_TRUE(eventually(30, [&] { return gateway.has_journaled(exec_id); }));
   ASSERT_EQ(::kill(front_of(gateway), SIGKILL), 0);
   gateway.signal(SIGKILL);
   ASSERT_EQ(gateway.wait(45), 128 + SIGKILL);

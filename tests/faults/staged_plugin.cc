@@ -2,11 +2,13 @@
 // the gateway had measured and accepted what they run in.
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -17,7 +19,8 @@ namespace sdk = isogate::sdk;
 namespace {
 
 // The directory of the configuration: `fail` names the steps that fail, <id>.workspace and <id>.place are
-// what outlives a host.
+// what outlives a host, and so is <id>.kept, a program that has written kWritten and runs until there is
+// `over`.
 class Stage {
  public:
   explicit Stage(std::string directory) : directory_(std::move(directory)) {}
@@ -35,8 +38,11 @@ class Stage {
     if (fails(step)) throw sdk::Error(ISOGATE_IO, "the step `" + step + "` fails");
   }
   // While the file names the step, and the call is not cancelled.
-  void hang(const std::string& step, const sdk::Call& call) const {
+  void wait(const std::string& step, const sdk::Call& call) const {
     while (fails("stuck-" + step) || (fails("slow-" + step) && !call.cancelled())) ::usleep(10'000);
+  }
+  void hang(const std::string& step, const sdk::Call& call) const {
+    wait(step, call);
     call.check();
   }
   [[nodiscard]] bool has(const std::string& name) const {
@@ -60,6 +66,8 @@ class Stage {
  private:
   std::string directory_;
 };
+
+constexpr std::string_view kWritten = "0123456789";
 
 class StagedSandbox final : public sdk::Sandbox {
  public:
@@ -88,6 +96,21 @@ class StagedSandbox final : public sdk::Sandbox {
     result.flags = ISOGATE_RESULT_PROVEN;
     result.isolation = stage_.fails("weaker") ? ISOGATE_ISOLATION_NONE : ISOGATE_ISOLATION_NAMESPACE;
   }
+  void start_kept(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+                  isogate_exec_result& result) override {
+    stage_.make(id_ + ".kept");
+    run_on(call, request, kept, 0, result);
+  }
+  void rejoin(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+              isogate_exec_result& result) override {
+    stage_.wait("rejoin", call);
+    if (!stage_.has(id_ + ".kept")) throw sdk::Error(ISOGATE_NOT_FOUND, "there is no such exec");
+    const isogate_kept_state state{stage_.fails("cut") ? 5u : 0u, 0, 0, 0};
+    [[maybe_unused]] const bool said =
+        call.write_all(kept.state_fd, {reinterpret_cast<const char*>(&state), sizeof state});
+    stage_.wait("replay", call);
+    run_on(call, request, kept, state.stdout_offset, result);
+  }
   void read(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) override {
     entry.type = ISOGATE_ENTRY_REGULAR;
     [[maybe_unused]] const bool said =
@@ -111,6 +134,17 @@ class StagedSandbox final : public sdk::Sandbox {
   }
 
  private:
+  void run_on(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+              size_t from, isogate_exec_result& result) {
+    [[maybe_unused]] const bool said = call.write_all(request.stdout_fd, kWritten.substr(from));
+    pollfd detach{kept.detach_fd, POLLIN, 0};
+    while (!stage_.has("over") && !call.cancelled())
+      if (::poll(&detach, 1, 10) > 0) throw sdk::Error(ISOGATE_LOST, "it goes on without its host");
+    result.flags = ISOGATE_RESULT_PROVEN | (call.cancelled() ? ISOGATE_RESULT_KILLED : 0u);
+    result.isolation = ISOGATE_ISOLATION_NAMESPACE;
+    stage_.remove(id_ + ".kept");
+  }
+
   struct Listing {
     ~Listing() { stage.remove("listing"); }
     const Stage& stage;
@@ -123,7 +157,9 @@ class StagedSandbox final : public sdk::Sandbox {
 class StagedBackend final : public sdk::Backend {
  public:
   StagedBackend(sdk::Host, std::string_view config)
-      : stage_(directory_of(config)), runs_(config.find("\"runs\":true") != config.npos) {}
+      : stage_(directory_of(config)),
+        runs_(config.find("\"runs\":true") != config.npos),
+        keeps_(config.find("\"keeps\":true") != config.npos) {}
 
   void probe(const sdk::Call& call, isogate_probe& probe) override {
     stage_.hang("probe", call);
@@ -131,6 +167,7 @@ class StagedBackend final : public sdk::Backend {
     probe.isolation = ISOGATE_ISOLATION_NAMESPACE;
     probe.locality = ISOGATE_LOCALITY_HOST;
     probe.capabilities = ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_PROVEN_EXECS;
+    if (keeps_) probe.capabilities |= ISOGATE_CAP_KEPT_EXECS;
   }
   std::unique_ptr<sdk::Sandbox> open(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                      isogate_sandbox_info& info) override {
@@ -162,7 +199,8 @@ class StagedBackend final : public sdk::Backend {
     return at == config.npos ? "" : std::string(config.substr(at + 9, config.find('"', at + 9) - at - 9));
   }
   Stage stage_;
-  bool runs_;  // what it opens outlives its host
+  bool runs_;   // what it opens outlives its host
+  bool keeps_;  // so do long-lived execs
 };
 
 }  // namespace
@@ -171,6 +209,7 @@ ISOGATE_EXPORT_BACKEND(StagedBackend, .id = "com.example.staged", .version = "1.
                        .summary = "fails where it is told to", .isolation = ISOGATE_ISOLATION_NAMESPACE,
                        .locality = ISOGATE_LOCALITY_HOST,
                        .capabilities = ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_PERSISTENT |
-                                       ISOGATE_CAP_PROVEN_EXECS,
+                                       ISOGATE_CAP_PROVEN_EXECS | ISOGATE_CAP_KEPT_EXECS,
                        .config_schema_json = R"({"type":"object","properties":{"stage":{"type":"string"},
-                                                                          "runs":{"type":"boolean"}}})")
+                                                                          "runs":{"type":"boolean"},
+                                                                          "keeps":{"type":"boolean"}}})")

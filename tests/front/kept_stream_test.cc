@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <random>
 
@@ -202,6 +203,27 @@ TEST_F(KeptStreamTest, TheLastOfTheDiskIsLeftToTheJournal) {
   EXPECT_EQ(disk_.quota.held(), 0u);
   disk_.directory.reset();
   EXPECT_EQ(::umount2(directory_.c_str(), MNT_DETACH), 0);
+}
+
+TEST_F(KeptStreamTest, AnAppendCanLeaveADiskThatHangs) {
+  const std::string all = noise(1 << 20);
+  KeptStream stream(disk_, "a", 65536, kMuch);
+  append_in_parts(stream, std::string_view(all).substr(0, all.size() / 2));
+  std::promise<void> go;
+  disk_.thread.post("b", [held = go.get_future().share()] { held.wait(); });
+  std::optional<bool> appended;
+  const std::string_view more = std::string_view(all).substr(stream.next(), 100000);
+  asio::co_spawn(io_, stream.append(more), [&](const std::exception_ptr&, bool done) { appended = done; });
+  io_.restart();
+  io_.poll();
+  EXPECT_FALSE(appended.has_value());
+  stream.leave_disk();
+  io_.restart();
+  io_.poll();
+  EXPECT_EQ(appended, false);
+  append_in_parts(stream, std::string_view(all).substr(stream.next()));
+  EXPECT_TRUE(stream.end().text() == all.substr(all.size() - 65536));
+  go.set_value();
 }
 
 TEST_F(KeptStreamTest, AWidenedOneDropsNothing) {

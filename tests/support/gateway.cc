@@ -147,6 +147,12 @@ int Gateway::wait(double seconds) {
   return program_->result.exit_code;
 }
 
+bool Gateway::has_journaled(const std::string& exec_id) const {
+  for (const char* file : {"/front/state.db-wal", "/front/state.db"})
+    if (read_whole(state_dir_ + file).find(exec_id) != std::string::npos) return true;
+  return false;
+}
+
 std::string Gateway::key() const {
   std::string text = read_whole(state_dir_ + "/local.key");
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();

@@ -51,6 +51,8 @@ class Gateway {
   [[nodiscard]] std::string key() const;                       // <state-dir>/local.key
   [[nodiscard]] pid_t pid() const { return program_->pid(); }  // the supervisor's
   [[nodiscard]] const std::string& state_dir() const { return state_dir_; }
+  // The record of a start is written a moment after it.
+  [[nodiscard]] bool has_journaled(const std::string& exec_id) const;
   [[nodiscard]] std::string log() const;                                              // its stderr so far
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> client_env() const;  // ISOGATE_URL, …
 

@@ -48,6 +48,10 @@ Attachment::Attachment(std::shared_ptr<LongExec> exec, const Terms& terms) : exe
   if (!terms.read_only && exec_->input_open()) writer_.emplace(exec_);
 }
 
+uint64_t Attachment::most_bytes() const {
+  return 2 * KeptStream::kAtATime + kPart + most_message() + (writer_ ? kMostPending : 0);
+}
+
 // Who leaves, or does not answer the goodbye, holds nothing of the exec any more.
 Task<void> Attachment::run(const asio::any_io_executor& executor, WebSocket& socket) {
   socket_ = &socket;

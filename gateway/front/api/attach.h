@@ -19,7 +19,7 @@ namespace isogate::front {
 class Attachment {
  public:
   struct Terms {
-    std::array<std::optional<uint64_t>, 2> from;  // offsets of stdout and stderr
+    Offsets from;
     bool read_only = false;
   };
 
@@ -28,6 +28,8 @@ class Attachment {
 
   // The largest message of a client, in bytes.
   [[nodiscard]] size_t most_message() const { return writer_ ? 128 * 1024 : 4096; }
+  // What it keeps in memory at most: pieces of output, input, and a message of each.
+  [[nodiscard]] uint64_t most_bytes() const;
   // Until the exec has ended, or the client leaves. `socket` is borrowed.
   Task<void> run(const boost::asio::any_io_executor& executor, WebSocket& socket);
 

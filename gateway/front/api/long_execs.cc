@@ -21,6 +21,9 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::chrono::seconds kFoundWithin{10};  // of a request
+constexpr std::chrono::seconds kKilledWithin{30};
+
 std::chrono::nanoseconds seconds_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
@@ -46,7 +49,7 @@ void append_begin(std::string& out, const LongExec& exec) {
   out += "{\"exec_id\":";
   append_json_string(out, exec.answer().exec_id);
   append_text(out, "agent_id", exec.agent());
-  append_text(out, "state", exec.ended() && !exec.detached() ? "ended" : "running");
+  append_text(out, "state", exec.has_result() ? "ended" : "running");
   append_text(out, "command", exec.command());
   append_number(out, "started_ms", static_cast<uint64_t>(exec.answer().started_ms));
   out += exec.pty() ? ",\"pty\":true" : ",\"pty\":false";
@@ -57,7 +60,7 @@ void append_begin(std::string& out, const LongExec& exec) {
 
 void append_state(std::string& text, const LongExec& exec) {
   append_begin(text, exec);
-  if (exec.ended() && !exec.detached()) {
+  if (exec.has_result()) {
     append_end(text, exec.answer(), is_truncated(exec));
     append_refusal(text, exec);
   } else {
@@ -69,7 +72,7 @@ void append_state(std::string& text, const LongExec& exec) {
 Task<void> send_state(Exchange& exchange, const LongExec& exec, unsigned status = 200) {
   JsonAnswer out(exchange, status);
   append_state(out.text, exec);
-  if (exec.ended() && !exec.detached()) co_await write_artifacts(out, exec.answer());
+  if (exec.has_result()) co_await write_artifacts(out, exec.answer());
   out.text += "}\n";
   co_await out.end();
 }
@@ -128,9 +131,14 @@ Task<void> send_journaled(App& app, Exchange& exchange) {
 Task<void> wait_for_end(Exchange& exchange, const std::shared_ptr<LongExec>& exec,
                         std::chrono::nanoseconds limit) {
   Killer& client = exchange.watch_client();
-  const OnKill on_kill(client, [exec] { exec->changes().notify(); });
-  co_await exec->changes().until([&] { return exec->ended() || client.killed(); }, limit);
+  co_await exec->at_end().wait_for(limit, client);
   if (client.killed()) throw ClientGone{};
+}
+
+ApiError contact_lost(const std::string& what) {
+  return {.code = Code::kBackendUnavailable,
+          .message = "contact with the exec is lost, and the gateway looks for it: " + what,
+          .retry_after_sec = 1};
 }
 
 double wait_of(const Exchange& exchange) {
@@ -150,7 +158,7 @@ std::optional<uint64_t> offset_of(const Exchange& exchange, std::string_view nam
   return offset;
 }
 
-std::array<std::optional<uint64_t>, 2> offsets_of(const Exchange& exchange) {
+Offsets offsets_of(const Exchange& exchange) {
   return {offset_of(exchange, "stdout_offset"), offset_of(exchange, "stderr_offset")};
 }
 
@@ -174,6 +182,7 @@ Task<void> handle_get(App& app, Exchange& exchange) {
   const double wait = wait_of(exchange);
   const auto exec = app.long_execs->find(exchange.principal.tenant, exchange.agent_param);
   if (!exec) co_return co_await send_journaled(app, exchange);
+  co_await wait_until_found(exchange, exec);
   if (wait > 0) co_await wait_for_end(exchange, exec, seconds_of(wait));
   co_await send_state(exchange, *exec);
 }
@@ -181,7 +190,8 @@ Task<void> handle_get(App& app, Exchange& exchange) {
 Task<void> handle_kill(App& app, Exchange& exchange) {
   const auto exec = exec_of(app, exchange);
   exec->kill();
-  co_await exec->changes().until([&exec] { return exec->ended(); });
+  co_await wait_for_end(exchange, exec, kKilledWithin);
+  if (!exec->ended()) throw contact_lost("it is killed once it is found");
   co_await send_state(exchange, *exec);
 }
 
@@ -189,7 +199,9 @@ Task<void> handle_kill(App& app, Exchange& exchange) {
 Task<void> handle_output(App& app, Exchange& exchange) {
   const auto exec = exec_of(app, exchange);
   const bool follow = query_flag(exchange.query, "follow");
-  LongExec::Reader reader(exec, offsets_of(exchange));
+  const Offsets from = offsets_of(exchange);
+  co_await wait_until_found(exchange, exec, from);
+  LongExec::Reader reader(exec, from);
   const std::array<uint64_t, 2> there = {exec->output(false).next(), exec->output(true).next()};
   EventFramer framer(std::array<uint64_t, 2>{reader.at(false), reader.at(true)});
   exchange.memory.add(framer.most_bytes());
@@ -229,7 +241,7 @@ Task<void> handle_output(App& app, Exchange& exchange) {
   framer.finish();
   for (const bool error : {false, true}) co_await send(error);
   JsonAnswer last(exchange);
-  if (ended && !exec->detached()) {
+  if (ended && exec->has_result()) {
     last.text += "{\"event\":\"exit\"";
     co_await write_end(last, exec->answer(), is_truncated(*exec));
     append_refusal(last.text, *exec);
@@ -265,8 +277,11 @@ Task<void> handle_resize(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_attach(App& app, Exchange& exchange) {
-  Attachment attached(exec_of(app, exchange),
-                      {.from = offsets_of(exchange), .read_only = query_flag(exchange.query, "read_only")});
+  const auto exec = exec_of(app, exchange);
+  const Offsets from = offsets_of(exchange);
+  co_await wait_until_found(exchange, exec, from);
+  Attachment attached(exec, {.from = from, .read_only = query_flag(exchange.query, "read_only")});
+  exchange.memory.hold(attached.most_bytes());
   auto socket = co_await exchange.upgrade(attached.most_message());
   co_await attached.run(app.executor, *socket);
 }
@@ -308,6 +323,16 @@ Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpe
   co_return exec;
 }
 
+Task<void> wait_until_found(Exchange& exchange, std::shared_ptr<LongExec> exec, const Offsets& offsets) {
+  if (exec->has_up_to(offsets)) co_return;
+  Killer& client = exchange.watch_client();
+  const OnKill on_kill(client, [exec] { exec->changes().notify(); });
+  const auto is_news = [&] { return exec->has_up_to(offsets) || client.killed(); };
+  co_await exec->changes().until(is_news, kFoundWithin);
+  if (client.killed()) throw ClientGone{};
+  if (exec->looked_for()) throw contact_lost("what it has written is not known yet");
+}
+
 void keep_exec(App& app, const std::shared_ptr<LongExec>& exec) {
   if (exec->taken()) app.long_execs->add(exec, seconds_of(app.config.exec.keep_ended_sec));
 }
@@ -323,7 +348,7 @@ Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
   const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms);
   keep_exec(app, exec);
   if (parsed.wait_sec > 0) co_await wait_for_end(exchange, exec, seconds_of(parsed.wait_sec));
-  if (exec->ended() && !exec->detached() && (parsed.wait_sec > 0 || exec->refusal()))
+  if (exec->has_result() && (parsed.wait_sec > 0 || exec->refusal()))
     co_return co_await send_result(exchange, *exec);
   co_await send_state(exchange, *exec, 202);
 }

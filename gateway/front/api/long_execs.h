@@ -15,6 +15,11 @@ namespace isogate::front {
 Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
                                            const LongExec::Terms& terms, uint64_t also = 0);
 
+// Of one that an earlier gateway started: waits until its backend has found it, and its output up to these
+// offsets is there again, but no more than 10 s. Throws ApiError backend_unavailable if it is not found by
+// then, and ClientGone.
+Task<void> wait_until_found(Exchange& exchange, std::shared_ptr<LongExec> exec, const Offsets& offsets = {});
+
 // If it was taken: from now on calls find it by its exec_id, until some time after its end.
 void keep_exec(App& app, const std::shared_ptr<LongExec>& exec);
 

@@ -1,52 +1,61 @@
 // Something that changes repeatedly, awaited by any number of coroutines of the front's one thread.
 #pragma once
 
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/intrusive/list.hpp>
 #include <chrono>
-
-#include "gateway/front/base/alarm.h"
 
 namespace isogate::front {
 
 class Changes {
  public:
-  explicit Changes(const boost::asio::any_io_executor& executor)
-      : timer_(executor, std::chrono::steady_clock::time_point::max()) {}
+  explicit Changes(const boost::asio::any_io_executor& executor) : executor_(executor) {}
 
   // Wakes every waiting coroutine, which checks again.
-  void notify() { timer_.cancel(); }
+  void notify() {
+    for (Waiter& each : waiters_) each.timer.cancel();
+  }
 
   // Waits until `there()` is true; checks it first and after each change.
   template <typename There>
   boost::asio::awaitable<void> until(There there) {
-    boost::system::error_code ignored;
+    if (there()) co_return;
+    Waiter waiter(executor_, std::chrono::nanoseconds::max());
+    waiters_.push_back(waiter);
+    boost::system::error_code changed;
     while (!there())
-      co_await timer_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
+      co_await waiter.timer.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, changed));
   }
 
-  // False when `limit` passed first.
+  // False when `limit` passed first, which wakes nobody else.
   template <typename There>
   boost::asio::awaitable<bool> until(There there, std::chrono::nanoseconds limit) {
     if (there()) co_return true;
-    bool late = false;
-    Alarm alarm(timer_.get_executor());
-    alarm.set(limit, [this, &late] {
-      late = true;
-      timer_.cancel();
-    });
-    boost::system::error_code ignored;
-    while (!there()) {
-      if (late) co_return false;
-      co_await timer_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
-    }
-    co_return true;
+    Waiter waiter(executor_, limit);
+    waiters_.push_back(waiter);
+    boost::system::error_code changed;
+    do {
+      co_await waiter.timer.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, changed));
+      if (there()) co_return true;
+    } while (changed);
+    co_return false;
   }
 
  private:
-  boost::asio::steady_timer timer_;
+  // In the list while it lives.
+  struct Waiter
+      : boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
+    Waiter(const boost::asio::any_io_executor& executor, std::chrono::nanoseconds limit)
+        : timer(executor, limit) {}
+    boost::asio::steady_timer timer;
+  };
+
+  boost::asio::any_io_executor executor_;
+  boost::intrusive::list<Waiter, boost::intrusive::constant_time_size<false>> waiters_;
 };
 
 }  // namespace isogate::front

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "gateway/front/base/changes.h"
+#include "gateway/front/base/killer.h"
 
 namespace isogate::front {
 
@@ -26,6 +27,12 @@ class Event {
   // False when `limit` passed first.
   boost::asio::awaitable<bool> wait_for(std::chrono::nanoseconds limit) {
     return changes_.until([this] { return set_; }, limit);
+  }
+  // Likewise; or when `killer` killed.
+  boost::asio::awaitable<bool> wait_for(std::chrono::nanoseconds limit, Killer& killer) {
+    const OnKill on_kill(killer, [this] { changes_.notify(); });
+    co_await changes_.until([this, &killer] { return set_ || killer.killed(); }, limit);
+    co_return set_;
   }
 
  private:

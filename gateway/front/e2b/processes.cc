@@ -137,8 +137,7 @@ bool ended_with_sandbox(const App& app, const LongExec& exec) {
 }
 
 // Until it ends, or its client leaves, which it outlives.
-Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
-                  const std::array<std::optional<uint64_t>, 2>& from) {
+Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec, const Offsets& from) {
   const auto interval = keepalive_interval(exchange);
   Killer& client = exchange.watch_client();
   const OnKill on_kill(client, [exec] { exec->changes().notify(); });
@@ -264,7 +263,8 @@ Task<void> handle_start(App& app, Exchange& exchange) {
 // Of one that runs, what comes from now on; of one that has ended, how.
 Task<void> handle_connect_process(App& app, Exchange& exchange) {
   LongExecPtr exec = process_of(app, exchange, co_await read_first_message(app, exchange), true);
-  const std::array<std::optional<uint64_t>, 2> from = {exec->output(false).next(), exec->output(true).next()};
+  co_await wait_until_found(exchange, exec);
+  const Offsets from = {exec->output(false).next(), exec->output(true).next()};
   co_await follow(app, exchange, std::move(exec), from);
 }
 

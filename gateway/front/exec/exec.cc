@@ -7,6 +7,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <cerrno>
@@ -27,6 +28,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr size_t kChunk = 65536;
+constexpr size_t kTurn = 1 << 20;  // bytes of a pipe, before others have their turn
 constexpr int kTimeoutExit = 124;
 constexpr int kKilledExit = 137;
 constexpr std::chrono::seconds kStateWithin{1};  // of a rejoined exec, after its reply
@@ -68,6 +70,7 @@ struct Stream {
   asio::awaitable<void> drain(Output& output, const std::function<void()>& kill) {
     static std::array<char, kChunk> scratch;  // one thread, and Output copies before it waits
     const size_t most = std::min(scratch.size(), output.at_a_time());
+    size_t turn = 0;  // bytes since it last waited
     while (left > 0) {
       const bool unseen = gave_up || output.full(error);
       const ssize_t n = unseen ? discard_from_pipe(pipe.native_handle(), left)
@@ -79,17 +82,23 @@ struct Stream {
         co_await pipe.async_wait(asio::posix::stream_descriptor::wait_read,
                                  asio::redirect_error(asio::use_awaitable, ignored));
         if (ended && left == SIZE_MAX) break;
+        turn = 0;
         continue;
       }
       total += static_cast<uint64_t>(n);
+      turn += static_cast<size_t>(n);
       if (left != SIZE_MAX) left -= static_cast<size_t>(n);
-      if (unseen) continue;
-      try {
-        co_await output.bytes(error, {scratch.data(), static_cast<size_t>(n)});
-      } catch (...) {
-        gave_up = true;
+      if (!unseen) {
+        try {
+          co_await output.bytes(error, {scratch.data(), static_cast<size_t>(n)});
+        } catch (...) {
+          gave_up = true;
+        }
+        if (gave_up) kill();
       }
-      if (gave_up) kill();
+      if (turn < kTurn) continue;
+      turn = 0;
+      co_await asio::post(pipe.get_executor(), asio::use_awaitable);
     }
     done.set();
   }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "gateway/front/base/api_error.h"
-#include "gateway/front/base/killer.h"
 #include "gateway/front/base/own_fd.h"
 #include "lib/log.h"
 
@@ -85,7 +84,7 @@ asio::awaitable<bool> KeptStream::append(std::string_view data) {
       or_throw(file->write(directory, from, piece));
       or_throw(file->drop_before(first, kAtATime));
     };
-    if (!co_await on_disk_thread(std::move(write))) {
+    if (!co_await on_disk_thread(leaves_, std::move(write))) {
       if (written_ == first_) drop_file();
       co_return false;
     }
@@ -105,12 +104,14 @@ std::string KeptStream::unwritten(std::string_view coming) const {
 }
 
 // False: it failed.
-asio::awaitable<bool> KeptStream::on_disk_thread(std::function<void()> work) {
+asio::awaitable<bool> KeptStream::on_disk_thread(Killer& killer, std::function<void()> work) {
   std::string reason;
-  Killer never;
   try {
-    co_await disk_.thread.run(tenant_, never, std::move(work));
+    co_await disk_.thread.run(tenant_, killer, std::move(work));
     co_return true;
+  } catch (const ClientGone&) {
+    uses_disk_ = false;
+    co_return false;
   } catch (const ApiError& error) {
     reason = error.message;
   } catch (const std::exception& error) {
@@ -129,7 +130,8 @@ asio::awaitable<std::string_view> KeptStream::read(uint64_t offset, Piece& piece
     std::function<void()> work = [file = file_, bytes, offset, size] {
       *bytes = or_throw(file->read(offset, size));
     };
-    const bool is_read = co_await on_disk_thread(std::move(work));
+    Killer never;
+    const bool is_read = co_await on_disk_thread(never, std::move(work));
     if (!is_read) drop_file();
     if (!is_read || offset < first()) co_return std::string_view();
     piece = {std::move(*bytes), offset};

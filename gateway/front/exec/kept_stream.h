@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "gateway/front/base/byte_budget.h"
+#include "gateway/front/base/killer.h"
 #include "gateway/front/exec/spool_disk.h"
 #include "lib/spool.h"
 
@@ -48,6 +49,8 @@ class KeptStream {
   // Drops the oldest bytes to make room, no more than room() reports when it begins. `data` stays valid until
   // it returns. False: the disk failed meanwhile and nothing was appended; room() reports what fits now.
   boost::asio::awaitable<bool> append(std::string_view data);
+  // append() does not wait for the disk any more, nor does one that waits: as if the disk had failed.
+  void leave_disk() { leaves_.kill(); }
 
   // Bytes from `offset` on, perhaps not all: in memory, valid until the next change, or in `piece`, of
   // this stream. Empty: it is the end, or that offset was dropped meanwhile (first()).
@@ -65,7 +68,7 @@ class KeptStream {
   uint64_t claim(uint64_t bytes);
   void append_to_memory(std::string_view data);
   [[nodiscard]] std::string unwritten(std::string_view coming) const;
-  boost::asio::awaitable<bool> on_disk_thread(std::function<void()> work);
+  boost::asio::awaitable<bool> on_disk_thread(Killer& killer, std::function<void()> work);
   void drop_file();
 
   SpoolDisk& disk_;
@@ -76,6 +79,7 @@ class KeptStream {
   ByteShare share_;                   // of the disk
   std::shared_ptr<SpoolFile> file_;   // null: nothing is in it
   uint64_t first_ = 0, written_ = 0;  // offsets of what is in it; the memory begins no later than it ends
+  Killer leaves_;                     // of append(), which is one at a time
   uint64_t asks_again_ = 0;           // the offset at which a quota that is exhausted is asked again
 };
 

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "gateway/front/app.h"
-#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/own_fd.h"
 #include "lib/log.h"
 
@@ -21,6 +20,7 @@ namespace {
 ApiError exec_ended(const std::string& why) { return {.code = Code::kExecEnded, .message = why}; }
 
 constexpr std::chrono::milliseconds kRejoinPause{500};
+constexpr std::chrono::seconds kDiskWithin{5};       // after a kill
 constexpr std::chrono::seconds kKnownGoneWithin{3};  // of a backend host, after its ends of pipes
 
 std::shared_ptr<KeptEnds> make_ends() {
@@ -50,14 +50,17 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
       agent_(spec_.agent),
       command_(spec_.shown),
       changes_(app.executor),
+      at_end_(app.executor),
       out_(app.spool, tenant_, terms.kept_bytes, terms.in_all),
       error_(app.spool, tenant_, terms.pty ? 0 : terms.kept_bytes, terms.in_all),
-      ends_(make_ends()) {
+      ends_(make_ends()),
+      patience_(app.executor) {
   if (!terms.ends_with_gateway) spec_.kept = ends_;
   spec_.terms = {
       .deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty, .kept_bytes = terms.kept_bytes};
   open_ends();
   if (!spec_.rejoin) return;
+  rejoined_ = looked_for_ = true;
   ends_->kept = true;
   answer_.exec_id = spec_.rejoin->exec_id;
   answer_.started_ms = spec_.rejoin->started_ms;
@@ -190,7 +193,7 @@ bool LongExec::is_broken() const {
 }
 
 bool LongExec::detach() {
-  if (ended_ || !ends_->kept) return false;
+  if (ended() || !ends_->kept) return false;
   ends_->detached = true;
   signal_event(ends_->detach.get());
   return true;
@@ -208,12 +211,14 @@ void LongExec::rejoined(const isogate_kept_state& state) {
     boost::system::error_code ignored;
     input_->close(ignored);
   }
+  looked_for_ = false;
   changes_.notify();
 }
 
 // What it keeps of its request goes; of what was claimed for its output stays what there is of it.
 void LongExec::end() {
-  ended_ = true;
+  at_end_.set();
+  looked_for_ = false;
   boost::system::error_code ignored;
   if (input_) input_->close(ignored);
   control_.reset();
@@ -247,13 +252,19 @@ void LongExec::narrow() {
   error_.narrow(terms_.kept_bytes);
 }
 
+// What it wrote last still goes to the disk, if that does not hang.
 void LongExec::killed() {
-  killed_ = true;
+  if (!std::exchange(killed_, true)) {
+    patience_.set(kDiskWithin, [this] {
+      out_.leave_disk();
+      error_.leave_disk();
+    });
+  }
   changes_.notify();
 }
 
 void LongExec::control(uint32_t type, uint32_t a, uint32_t b) {
-  if (ended_) throw exec_ended("the exec has ended");
+  if (ended()) throw exec_ended("the exec has ended");
   const isogate_control record{type, a, b, 0};
   if (::write(control_.get(), &record, sizeof record) == sizeof record) return;
   if (errno != EAGAIN) throw ends_->kept ? contact_lost() : exec_ended("the exec has ended");
@@ -265,7 +276,7 @@ void LongExec::control(uint32_t type, uint32_t a, uint32_t b) {
 void LongExec::send_signal(int signal) { control(ISOGATE_CONTROL_SIGNAL, static_cast<uint32_t>(signal), 0); }
 
 void LongExec::resize(uint16_t rows, uint16_t cols) {
-  if (!terms_.pty && !ended_) throw invalid_request("the exec has no terminal");
+  if (!terms_.pty && !ended()) throw invalid_request("the exec has no terminal");
   control(ISOGATE_CONTROL_RESIZE, rows, cols);
 }
 
@@ -306,6 +317,11 @@ Task<void> LongExec::bytes(bool error, std::string_view data) {
   }
 }
 
+bool LongExec::has_up_to(const Offsets& offsets) const {
+  if (!rejoined_ || ended()) return true;
+  return !looked_for_ && offsets[0].value_or(0) <= out_.next() && offsets[1].value_or(0) <= error_.next();
+}
+
 ApiError LongExec::dropped() const {
   return {.code = Code::kOutputDropped,
           .message = "the output from that offset on is not kept any more; `details` has the first that is",
@@ -314,7 +330,7 @@ ApiError LongExec::dropped() const {
 }
 
 LongExec::Writer::Writer(std::shared_ptr<LongExec> to) : to_(std::move(to)) {
-  if (to_->ended_) throw exec_ended("the exec has ended");
+  if (to_->ended()) throw exec_ended("the exec has ended");
   if (!to_->input_open()) throw no_input();
   if (to_->writing_) {
     throw ApiError{.code = Code::kAlreadyAttached,
@@ -363,7 +379,7 @@ Task<void> LongExec::Writer::write_body(Exchange& exchange) {
 Task<void> LongExec::Writer::wait_for_next(std::shared_ptr<PipeEnd> broken) {
   if (to_->ends_->kept) {
     const bool is_there = co_await to_->changes_.until(
-        [&] { return to_->input_ != broken || !broken->is_open() || to_->ended_ || cancelled_; },
+        [&] { return to_->input_ != broken || !broken->is_open() || to_->ended() || cancelled_; },
         kKnownGoneWithin);
     if (is_there) co_return;
     drop();
@@ -391,8 +407,7 @@ void LongExec::Writer::cancel() {
   to_->changes_.notify();
 }
 
-LongExec::Reader::Reader(std::shared_ptr<LongExec> of, const std::array<std::optional<uint64_t>, 2>& from)
-    : of_(std::move(of)) {
+LongExec::Reader::Reader(std::shared_ptr<LongExec> of, const Offsets& from) : of_(std::move(of)) {
   for (const bool error : {false, true}) {
     const KeptStream& stream = of_->output(error);
     const uint64_t wanted = from[error ? 1 : 0].value_or(stream.first());

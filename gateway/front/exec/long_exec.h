@@ -12,7 +12,9 @@
 #include <string>
 #include <string_view>
 
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/changes.h"
+#include "gateway/front/base/event.h"
 #include "gateway/front/exec/exec.h"
 #include "gateway/front/exec/kept_stream.h"
 #include "gateway/front/http/exchange.h"
@@ -20,6 +22,8 @@
 namespace isogate::front {
 
 inline constexpr std::chrono::seconds kPingAfter{15};  // of silence, to a client that follows it
+
+using Offsets = std::array<std::optional<uint64_t>, 2>;  // of stdout and stderr
 
 class LongExec final : public Output, public std::enable_shared_from_this<LongExec> {
  public:
@@ -41,7 +45,11 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
 
   // The exec_id is known, and only the backend can still refuse it.
   [[nodiscard]] bool taken() const { return !answer_.exec_id.empty(); }
-  [[nodiscard]] bool ended() const { return ended_; }
+  [[nodiscard]] bool ended() const { return at_end_.is_set(); }
+  // An earlier gateway started it, and its backend has not found it yet: nothing is known of its output.
+  [[nodiscard]] bool looked_for() const { return looked_for_; }
+  // False: output up to these offsets, which an earlier gateway has received, may still be on its way.
+  [[nodiscard]] bool has_up_to(const Offsets& offsets) const;
   // Why it never ran, once it has ended.
   [[nodiscard]] const std::optional<ApiError>& refusal() const { return refusal_; }
   // Once taken(); complete once it has ended.
@@ -56,13 +64,16 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] bool pty() const { return terms_.pty; }
   [[nodiscard]] bool input_open() const { return input_ && input_->is_open(); }
 
-  // Changes when it is taken, has output, ends, or loses its stdin.
+  // Changes when it is taken or found, has output, ends, or loses its stdin.
   Changes& changes() { return changes_; }
+  // Set when it ends: its output wakes nobody who waits for that.
+  Event& at_end() { return at_end_; }
 
   // Leaves it to its backend, if that keeps it, for the next gateway: it counts as ended here, but still
   // runs. False: it cannot be left.
   bool detach();
   [[nodiscard]] bool detached() const { return ends_->detached; }
+  [[nodiscard]] bool has_result() const { return ended() && !detached(); }
 
   // SIGKILL to everything that it started.
   void kill() { killer_.kill(); }
@@ -100,7 +111,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
    public:
     // Without an offset from the oldest byte on. Throws ApiError: output_dropped, and invalid_request for an
     // offset beyond the output.
-    Reader(std::shared_ptr<LongExec> of, const std::array<std::optional<uint64_t>, 2>& from);
+    Reader(std::shared_ptr<LongExec> of, const Offsets& from);
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     ~Reader();
@@ -146,16 +157,20 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   ByteShare memory_;
   const std::string tenant_, agent_, command_;
   Changes changes_;
+  Event at_end_;
   Killer killer_;
   KeptStream out_, error_;
   std::shared_ptr<PipeEnd> input_;  // null: it has no stdin
   Fd control_;
   const std::shared_ptr<KeptEnds> ends_;
+  Alarm patience_;                   // with the disk, once it is killed
   std::array<uint64_t, 2> known_{};  // bytes of a rejoined exec that were received before
   bool input_closed_ = false;        // by a client, for good
   bool claimed_ = false;             // what its output takes
   bool writing_ = false;             // a Writer is there
-  bool killed_ = false, call_ended_ = false, ended_ = false;
+  bool rejoined_ = false;            // an earlier gateway started it
+  bool looked_for_ = false;
+  bool killed_ = false, call_ended_ = false;
   std::optional<ApiError> refusal_;
   ExecAnswer answer_;
   std::set<const Reader*> readers_;

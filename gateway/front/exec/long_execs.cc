@@ -17,7 +17,7 @@ void LongExecs::add(std::shared_ptr<LongExec> exec, std::chrono::nanoseconds kee
 
 Task<void> LongExecs::keep_until(LongExecs& execs, std::shared_ptr<LongExec> exec,
                                  std::chrono::nanoseconds keep) {
-  co_await exec->changes().until([&exec] { return exec->ended(); });
+  co_await exec->at_end().wait();
   execs.has_ended(*exec, keep);
 }
 

@@ -154,7 +154,7 @@ Task<void> follow(ToolCall& call, const std::shared_ptr<LongExec>& exec,
   try {
     while (!exec->ended() && steady_clock::now() < until) {
       const auto pause = std::min<std::chrono::nanoseconds>(kTellEvery, until - steady_clock::now());
-      if (co_await exec->changes().until([&] { return exec->ended(); }, pause)) break;
+      if (co_await exec->at_end().wait_for(pause)) break;
       const std::string text =
           told_of(exec->output(false).end(), told[0]) + told_of(exec->output(true).end(), told[1]);
       co_await call.progress(text);

@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 constexpr int kPollMs = 1000;
 
 std::string_view status_of(const LongExec& exec) {
-  if (!exec.ended() || exec.detached()) return "working";
+  if (!exec.has_result()) return "working";
   if (exec.refusal()) return "failed";
   return exec.answer().outcome == Outcome::kKilled ? "cancelled" : "completed";
 }
@@ -82,7 +82,8 @@ std::string answer_of_task(App& app, Exchange& exchange, const Message& message)
     throw RpcError{.code = RpcError::kParams,
                    .message = named ? "there is no such task, or it is forgotten" : "`taskId` is missing"};
   if (message.method == "tasks/get") {
-    if (status_of(*exec) == "completed") exchange.memory.add(memory_of_result(exec->output(false).end().most()));
+    if (status_of(*exec) == "completed")
+      exchange.memory.add(memory_of_result(exec->output(false).end().most()));
     return task_now(app, *exec);
   }
   if (message.method == "tasks/cancel") exec->kill();
