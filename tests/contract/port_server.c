@@ -4,6 +4,7 @@
  *   count   reads to the end, then sends the number of bytes
  *   flood   sends 10 MiB of a pattern and ends       hold    neither reads nor sends
  *   reset   reads a byte and breaks the connection   full    accepts nobody
+ *   half    accepts an upgrade, sends "half" and, once a byte comes, breaks the connection
  *   http    answers a request with its head, as it came, and what follows it for as long as it comes
  */
 #include <arpa/inet.h>
@@ -51,6 +52,11 @@ static void reset(int fd) {
   struct linger at_once = {1, 0};
   (void)read(fd, buffer, 1);
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
+static void half(int fd) {
+  static const char head[] = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\nhalf";
+  if (read(fd, buffer, sizeof buffer) > 0 && write_all(fd, head, sizeof head - 1) == 0) reset(fd);
 }
 
 /* Whether a chunked body ends with these bytes; `tail` has the five before them, and then the last five. */
@@ -125,6 +131,7 @@ int main(int argc, char** argv) {
       if (strcmp(kind, "count") == 0) count(fd);
       else if (strcmp(kind, "flood") == 0) flood(fd);
       else if (strcmp(kind, "reset") == 0) reset(fd);
+      else if (strcmp(kind, "half") == 0) half(fd);
       else if (strcmp(kind, "http") == 0) http(fd);
       else if (strcmp(kind, "hold") == 0) pause();
       else echo(fd);

@@ -71,6 +71,12 @@ void Connection::close() {
   socket_.socket().close(ignored);
 }
 
+void Connection::abort() {
+  boost::system::error_code ignored;
+  socket_.socket().set_option(Socket::linger(true, 0), ignored);
+  close();
+}
+
 void Connection::sweep(Clock::time_point now) {
   if (pipelined_ && !gone_.killed() && ready_for(socket_.native_handle(), POLLRDHUP)) peer_is_gone();
   if (!idle_ && !listener_.unix_socket && now >= next_silence_check_) {
@@ -126,10 +132,7 @@ Task<void> Connection::close_tls() {
 Task<void> Connection::leave() {
   boost::system::error_code ignored;
   idle_ = true;
-  if (begun_ && !finished_) {  // what it has not taken is not kept for it
-    socket_.socket().set_option(Socket::linger(true, 0), ignored);
-    co_return close();
-  }
+  if (begun_ && !finished_) co_return abort();  // what it has not taken is not kept for it
   if (socket_.encrypted()) co_await close_tls();
   socket_.socket().shutdown(Socket::shutdown_send, ignored);
   if (finished_ && (!head_done_ || !body_is_read() || must_close_)) {
