@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <poll.h>
+#include <sys/eventfd.h>
+
 #include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -11,6 +14,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "gateway/front/base/alarm.h"
+#include "gateway/front/sandboxes/port_connection.h"
 #include "gateway/ipc/channel.h"
 #include "gateway/ipc/codec.h"
 
@@ -51,6 +56,7 @@ class FakeHost {
  private:
   void serve() {
     ipc::Hello hello;
+    hello.max_connections = 64;
     hello.max_execs = hello.max_file_calls = hello.max_sandboxes = 64;
     send(ipc::encode(hello));
     bool open = false;
@@ -68,6 +74,7 @@ class FakeHost {
         if (probes_to_fail > 0) --probes_to_fail;
         ++probes;
         probe.locality = ISOGATE_LOCALITY_HOST;
+        probe.capabilities = ISOGATE_CAP_PORTS;
         reply.value = probe;
       } else if (const auto* asked = std::get_if<ipc::OpenCall>(&*call)) {
         const bool attach_only = (asked->flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
@@ -78,6 +85,11 @@ class FakeHost {
           reply.status = ISOGATE_NO_SANDBOX;
       } else if (std::holds_alternative<ipc::FileCall>(*call)) {
         reply.status = ISOGATE_UNSUPPORTED;  // it counts no disk
+      } else if (const auto* dialled = std::get_if<ipc::ConnectCall>(&*call)) {
+        pollfd cancelled{dialled->call.cancel.get(), POLLIN, 0};
+        EXPECT_EQ(::eventfd_write(dialled->ready.get(), 1), 0);
+        EXPECT_EQ(::poll(&cancelled, 1, 10'000), 1);
+        reply.status = ISOGATE_CANCELLED;
       }
       send(ipc::encode(reply));
     }
@@ -210,6 +222,42 @@ TEST_F(SandboxesTest, AnEndThatFindsNoMemoryIsTriedAgain) {
   no_room_for = 0;
   EXPECT_NO_THROW(end("again"));
   EXPECT_EQ(sandboxes_->records.all().size(), 0u);
+}
+
+// A program may answer without end, and nothing else of its agent is served by the next host meanwhile.
+TEST_F(SandboxesTest, ARequestToAPortHoldsUpAReloadForAWhileOnly) {
+  std::optional<Lease> lease;
+  ASSERT_NO_THROW(open(lease));
+  lease->sandbox->ports_refused.clear();
+  const SandboxPtr sandbox = lease->sandbox;
+  lease.reset();
+  Killer killer;
+  std::unique_ptr<PortConnection> port;
+  const PortTarget target{.tenant = "tenant",
+                          .agent = "agent",
+                          .request_id = "request",
+                          .port = 80,
+                          .lasting = false,
+                          .patience = std::chrono::milliseconds(50)};
+  ASSERT_NO_THROW(run([&]() -> asio::awaitable<void> {
+    port = co_await PortConnection::open(*sandboxes_, backends_, target, 1, killer);
+  }()));
+  EXPECT_EQ(sandbox->calls, 1u);
+  std::string why;
+  const auto reader = [&]() -> asio::awaitable<void> {
+    char byte = 0;
+    try {
+      (void)co_await port->read_some(&byte, 1);
+    } catch (const PortBroken& broken) {
+      why = broken.why;
+    }
+  };
+  backends_.find("fake")->channel->retire();
+  ASSERT_NO_THROW(run(reader()));
+  EXPECT_EQ(why, "the sandbox's backend is replaced");
+  ASSERT_NO_THROW(run([&]() -> asio::awaitable<void> {
+    while (sandbox->calls > 0) co_await sleep_for(io_.get_executor(), std::chrono::milliseconds(5));
+  }()));
 }
 
 TEST_F(SandboxesTest, ABackendIsLostWhenTwoProbesInARowFail) {
