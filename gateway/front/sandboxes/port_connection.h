@@ -18,6 +18,9 @@
 
 namespace isogate::front {
 
+// For what a client has sent before it left: then its connection is cut.
+inline constexpr std::chrono::seconds kPortPassWithin{5};
+
 struct PortTarget {
   std::string tenant, agent, request_id;
   uint16_t port = 0;
