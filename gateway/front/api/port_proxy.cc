@@ -306,7 +306,7 @@ class Proxied {
       const auto bytes = std::make_unique<std::array<char, kProxyPart>>();
       while (const size_t n = co_await port_.read_some(bytes->data(), bytes->size()))
         co_await exchange_.write({bytes->data(), n});
-      exchange_.end_writing();
+      co_await exchange_.end_writing();
       co_await changes_.until([this] { return sent_; });
       co_await pass_the_rest();
     } catch (const PortBroken&) {

@@ -711,11 +711,17 @@ Task<size_t> Connection::read_switched(char* data, size_t size) {
   co_return n;
 }
 
-// Under TLS one direction cannot be ended without the other: both end.
-void Connection::end_writing() {
-  boost::system::error_code ignored;
-  if (socket_.encrypted()) return close();
-  socket_.socket().shutdown(Socket::shutdown_send, ignored);
+// RFC 8446, 6.1: a close_notify is the end of one direction alone.
+Task<void> Connection::end_writing() {
+  boost::system::error_code error;
+  if (!socket_.encrypted()) {
+    socket_.socket().shutdown(Socket::shutdown_send, error);
+    co_return;
+  }
+  write_deadline_ = writing_.wait_until(Clock::now());
+  co_await socket_.async_end_writing_tls(asio::redirect_error(asio::use_awaitable, error));
+  write_deadline_ = Clock::time_point::max();
+  if (error) throw ClientGone{};
 }
 
 void Connection::stop_reading() {

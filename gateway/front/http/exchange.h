@@ -103,7 +103,7 @@ class Exchange {
   // reset, never the end of whole output.
   virtual Task<void> switch_protocols(const Headers& headers) = 0;
   virtual Task<size_t> read_switched(char* data, size_t size) = 0;
-  virtual void end_writing() = 0;
+  virtual Task<void> end_writing() = 0;
   virtual void abort() = 0;
   // Both directions have ended.
   [[nodiscard]] virtual bool closed() const = 0;
