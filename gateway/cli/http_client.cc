@@ -23,6 +23,7 @@
 #include <sstream>
 
 #include "lib/fd.h"
+#include "lib/loopback.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -243,7 +244,7 @@ std::string Endpoint::tls_hint(std::string why) const {
 }
 
 bool Endpoint::on_this_machine() const {
-  return !unix_path.empty() || host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+  return !unix_path.empty() || host == "localhost" || is_loopback(host);
 }
 
 Result<Endpoint> parse_url(const std::string& url) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "gateway/config/images.h"
+#include "lib/loopback.h"
 #include "lib/text.h"
 
 namespace isogate {
@@ -118,11 +119,6 @@ bool variable_name(std::string_view text) {
   return !text.empty() && !digit(text[0]) && all(text, [](char c) { return alnum(c) || c == '_'; });
 }
 
-bool loopback_v6(const in6_addr& address) {
-  bool mapped = IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127;
-  return mapped || IN6_IS_ADDR_LOOPBACK(&address);
-}
-
 }  // namespace
 
 bool is_absolute_path(std::string_view text) {
@@ -144,13 +140,13 @@ bool parse_listen_address(std::string_view text, ListenAddress& out) {
   if (out.host == "localhost") return out.loopback = true;
   in_addr v4{};
   if (::inet_pton(AF_INET, out.host.c_str(), &v4) == 1) {
-    out.loopback = (ntohl(v4.s_addr) >> 24) == 127;
+    out.loopback = is_loopback(out.host);
     return true;
   }
   in6_addr v6{};
   if (out.host.size() < 4 || out.host.front() != '[' || out.host.back() != ']') return false;
   out.host = out.host.substr(1, out.host.size() - 2);
-  out.loopback = ::inet_pton(AF_INET6, out.host.c_str(), &v6) == 1 && loopback_v6(v6);
+  out.loopback = is_loopback(out.host);
   return ::inet_pton(AF_INET6, out.host.c_str(), &v6) == 1;
 }
 

@@ -257,7 +257,12 @@ class Front {
                 [this](const std::string& peer, std::string_view event) {
                   return app_.peer_lines.admit(peer, event, std::chrono::steady_clock::now());
                 },
-            .swept = [this] { app_.peer_lines.tick(std::chrono::steady_clock::now()); }});
+            .swept =
+                [this] {
+                  const auto now = std::chrono::steady_clock::now();
+                  app_.peer_lines.tick(now);
+                  app_.e2b->watchers.tick(now);
+                }});
     app_.connections = [this] { return server_->connections(); };
     if (auto set = set_tls(order_.tls, app_.config.tls); !set) {
       control_.send("fatal", set.error().message);

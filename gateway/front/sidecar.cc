@@ -26,27 +26,31 @@ asio::awaitable<std::string> ask(asio::any_io_executor executor, const std::stri
                                  const std::string& port) {
   tcp::resolver resolver(executor);
   tcp::socket socket(executor);
+  boost::system::error_code error;
+  auto token = asio::redirect_error(asio::use_awaitable, error);
+  const auto found = co_await resolver.async_resolve(host, port, token);  // nothing can interrupt it
+  if (error) co_return error.message();
+  bool late = false;
   Alarm limit(executor);
   limit.set(kOneTry, [&] {
-    resolver.cancel();
+    late = true;
     boost::system::error_code ignored;
     socket.close(ignored);
   });
-  boost::system::error_code error;
-  auto token = asio::redirect_error(asio::use_awaitable, error);
-  const auto found = co_await resolver.async_resolve(host, port, token);
-  if (error) co_return error.message();
+  const auto why = [&] {
+    return late ? "no answer within " + std::to_string(kOneTry.count()) + " s" : error.message();
+  };
   co_await asio::async_connect(socket, found, token);
-  if (error) co_return error.message();
+  if (error) co_return why();
   const std::string request =
       "GET /healthz HTTP/1.1\r\nHost: " + host + ":" + port + "\r\nConnection: close\r\n\r\n";
   co_await asio::async_write(socket, asio::buffer(request), token);
-  if (error) co_return error.message();
+  if (error) co_return why();
   std::array<char, 12> answer{};
   size_t used = 0;
   while (used < answer.size()) {
     used += co_await socket.async_read_some(asio::buffer(answer.data() + used, answer.size() - used), token);
-    if (error) co_return error.message();
+    if (error) co_return why();
   }
   const std::string_view line(answer.data(), answer.size());
   co_return line.starts_with("HTTP/1.") && line.substr(9, 3) == "200" ? ""

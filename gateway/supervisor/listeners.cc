@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "gateway/config/grammar.h"
+#include "lib/loopback.h"
 #include "lib/text.h"
 
 namespace isogate::supervisor {
@@ -52,16 +53,6 @@ Result<Info> parse_tcp(const std::string& address) {
   return Info(found);
 }
 
-bool is_loopback(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) {
-    const auto& in = reinterpret_cast<const sockaddr_in&>(address);
-    return ntohl(in.sin_addr.s_addr) >> 24 == 127;
-  }
-  if (address.ss_family != AF_INET6) return false;
-  const in6_addr& in6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&in6) || (IN6_IS_ADDR_V4MAPPED(&in6) && in6.s6_addr[12] == 127);
-}
-
 Result<void> describe(Listener* listener) {
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
@@ -73,7 +64,7 @@ Result<void> describe(Listener* listener) {
   if (::getnameinfo(address, size, host.data(), host.size(), port.data(), port.size(),
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
     return bad_address(listener->address, "the kernel bound it to something unreadable");
-  listener->loopback = is_loopback(bound);
+  listener->loopback = is_loopback(host.data());
   listener->address = join_address(host.data(), port.data());
   return {};
 }

@@ -54,8 +54,8 @@ Budget::Outcome Budget::wait(int fd, short events, milliseconds slice) const {
   }
 }
 
-void Budget::await(int fd, short events, const std::string& late) const {
-  const Outcome outcome = wait(fd, events);
+void Budget::await(int fd, short events, const std::string& late, milliseconds slice) const {
+  const Outcome outcome = wait(fd, events, slice);
   if (outcome == Outcome::kCancelled) throw NetError(ISOGATE_CANCELLED, "cancelled");
   if (outcome == Outcome::kLate) throw NetError(ISOGATE_UNAVAILABLE, late);
 }

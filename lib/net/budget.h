@@ -21,12 +21,13 @@ class Budget {
   static Budget endless(int cancel_fd);
 
   enum class Outcome { kReady, kCancelled, kLate };
-  // Waits until `fd` has one of `events`. With fd -1: kLate after `slice`, for work that can only be
+  // Waits until `fd` has one of `events`; kLate also after `slice`. With fd -1: for work that can only be
   // retried.
   [[nodiscard]] Outcome wait(int fd, short events,
                              std::chrono::milliseconds slice = std::chrono::milliseconds::max()) const;
   // The same, or throws NetError: ISOGATE_CANCELLED, or ISOGATE_UNAVAILABLE with `late` as its message.
-  void await(int fd, short events, const std::string& late) const;
+  void await(int fd, short events, const std::string& late,
+             std::chrono::milliseconds slice = std::chrono::milliseconds::max()) const;
   [[nodiscard]] bool over() const { return !endless_ && Clock::now() >= end_; }
   [[nodiscard]] Clock::duration left() const {
     return endless_ ? Clock::duration::max() : end_ - Clock::now();

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -45,13 +46,14 @@ class PlainTransport : public Transport {
   Fd socket_;
 };
 
+// Within `most` of the budget.
 void connect_to(int socket, const sockaddr* to, socklen_t size, const std::string& attempt,
-                const Budget& budget) {
+                const Budget& budget, std::chrono::milliseconds most = std::chrono::milliseconds::max()) {
   constexpr std::chrono::milliseconds kQueueLook{20};
   const std::string late = attempt + ": it did not take the connection in time";
   while (::connect(socket, to, size) != 0) {
     if (errno == EINTR || errno == EINPROGRESS || errno == EALREADY) {
-      budget.await(socket, POLLOUT, late);
+      budget.await(socket, POLLOUT, late, most);
       int failure = 0;
       socklen_t length = sizeof failure;
       ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &failure, &length);
@@ -101,21 +103,12 @@ void keep_alive(int socket) {
   set(IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
-Fd connect_tcp(const std::string& host, uint16_t port, const std::string& attempt, const Budget& budget) {
-  const auto found = look_up(host, port, attempt, budget);
-  for (size_t i = 0; i < found.size(); ++i) {
-    Fd socket(::socket(found[i].to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    try {
-      if (!socket) fail_to(attempt, errno);
-      keep_alive(socket.get());
-      connect_to(socket.get(), reinterpret_cast<const sockaddr*>(&found[i].to), found[i].size, attempt,
-                 budget);
-      return socket;
-    } catch (const NetError& error) {
-      if (error.status() == ISOGATE_CANCELLED || budget.over() || i + 1 == found.size()) throw;
-    }
-  }
-  fail_to(attempt, "its name has no address");
+// An address that does not answer leaves time for those after it.
+std::chrono::milliseconds share_of(const Budget& budget, size_t addresses) {
+  constexpr std::chrono::milliseconds kLeast{2'000};
+  if (addresses == 1) return std::chrono::milliseconds::max();
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(budget.left());
+  return std::max(kLeast, left / static_cast<int64_t>(addresses));
 }
 
 bool socket_would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -171,16 +164,35 @@ void connect_through(int socket, const Target& target, const std::string& attemp
 
 }  // namespace
 
+Fd connect_to_one(const std::vector<NameAddress>& addresses, const std::string& attempt,
+                  const Budget& budget) {
+  for (size_t left = addresses.size(); left > 0; --left) {
+    const NameAddress& each = addresses[addresses.size() - left];
+    Fd socket(::socket(each.to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    try {
+      if (!socket) fail_to(attempt, errno);
+      keep_alive(socket.get());
+      connect_to(socket.get(), reinterpret_cast<const sockaddr*>(&each.to), each.size, attempt, budget,
+                 share_of(budget, left));
+      return socket;
+    } catch (const NetError& error) {
+      if (error.status() == ISOGATE_CANCELLED || budget.over() || left == 1) throw;
+    }
+  }
+  fail_to(attempt, "its name has no address");
+}
+
 std::unique_ptr<Transport> Transport::connect(const Target& target, const Budget& budget) {
   std::string attempt = "cannot reach " + target.text();
   if (!target.unix_path.empty()) return adopt(connect_unix(target.unix_path, attempt, budget));
   Fd socket;
   if (target.proxy) {
     attempt += " through proxy " + join_address(target.proxy->host, std::to_string(target.proxy->port));
-    socket = connect_tcp(target.proxy->host, target.proxy->port, attempt, budget);
+    socket =
+        connect_to_one(look_up(target.proxy->host, target.proxy->port, attempt, budget), attempt, budget);
     connect_through(socket.get(), target, attempt, budget);
   } else {
-    socket = connect_tcp(target.host, target.port, attempt, budget);
+    socket = connect_to_one(look_up(target.host, target.port, attempt, budget), attempt, budget);
   }
   if (target.tls) return start_tls(std::move(socket), target, budget);
   return adopt(std::move(socket));

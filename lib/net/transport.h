@@ -62,6 +62,12 @@ class Transport {
   [[nodiscard]] virtual bool stale() = 0;
 };
 
+struct NameAddress;  // name_lookup.h
+// Connects to the first address that accepts. Each has its share of the time that is left, at least 2 s.
+// `attempt`: what messages begin with. Throws NetError.
+Fd connect_to_one(const std::vector<NameAddress>& addresses, const std::string& attempt,
+                  const Budget& budget);
+
 // The addresses of a name, as numbers; of an address itself. Throws NetError.
 std::vector<std::string> addresses_of(const std::string& host, const Budget& budget);
 

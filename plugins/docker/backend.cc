@@ -192,7 +192,7 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id,
 }
 
 // The image's own environment, overridden by the configuration's. Empty: the configuration's image.
-const Surroundings& Backend::surroundings(const std::string& own_image, const sdk::Call& call) {
+const Surroundings& Backend::surroundings(const std::string& own_image, const sdk::Call& call) try {
   Services& use = services();
   {
     const std::lock_guard lock(mutex_);
@@ -216,6 +216,8 @@ const Surroundings& Backend::surroundings(const std::string& own_image, const sd
   }
   const std::lock_guard lock(mutex_);
   return surroundings_.try_emplace(own_image, std::move(made)).first->second;
+} catch (const EngineError&) {
+  rethrow_as_ours(services(), std::current_exception());
 }
 
 std::optional<sdk::Error> Backend::why_refused(const isogate_sandbox_spec& spec, const sdk::Call& call) {

@@ -80,17 +80,6 @@ void hide_mount_sources(const Services& services, const Parts& parts, const Engi
   }
 }
 
-// A refusal of an Engine is never the caller's mistake.
-[[noreturn]] void refuse_as_ours(const Services& services, const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const EngineError& error) {
-    if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;
-    services.warn(error.what());
-    throw sdk::Error(ISOGATE_UNAVAILABLE, error.what());
-  }
-}
-
 // An Engine sometimes fails to start a container, for its own reasons.
 bool may_be_passing(const std::exception_ptr& failure) {
   try {
@@ -218,27 +207,33 @@ void Container::prepare(const sdk::Call& call) {
   choose();
 }
 
-bool Container::open(const sdk::Call& call) {
+bool Container::open(const sdk::Call& call) try {
   const auto lock = alone(call);
   prepare(call);
   if (adopt(call)) return true;
   make(call);
   return false;
+} catch (const EngineError&) {
+  rethrow_as_ours(services_, std::current_exception());
 }
 
-bool Container::attach(const std::optional<sdk::Error>& refusal, const sdk::Call& call) {
+bool Container::attach(const std::optional<sdk::Error>& refusal, const sdk::Call& call) try {
   const auto lock = alone(call);
   refusal_ = refusal;
   prepare(call);
   return adopt(call);
+} catch (const EngineError&) {
+  rethrow_as_ours(services_, std::current_exception());
 }
 
-void Container::re_attach(const sdk::Call& call) {
+void Container::re_attach(const sdk::Call& call) try {
   const auto lock = alone(call);
   prepare(call);
   if (adopt(call)) return;
   remove_network(services_, parts_.owner, directory_.get(), call);
   throw sdk::Error(ISOGATE_NO_SANDBOX, "no container of this sandbox runs that its next call could use");
+} catch (const EngineError&) {
+  rethrow_as_ours(services_, std::current_exception());
 }
 
 // Where the workspace is and how the runner is reached, as far as that is known by now.
@@ -366,7 +361,7 @@ void Container::make(const sdk::Call& call) {
       discard_soon();
       const bool discarded = record_.name.empty();
       if (tries == 0 && discarded && may_be_passing(failure)) continue;
-      refuse_as_ours(services_, failure);
+      rethrow_as_ours(services_, failure);
     }
     if (link_) return;
     discard(call);
@@ -510,7 +505,7 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const State& state, const 
 }
 
 // A runner with which contact was lost is not used again: what runs there is not known.
-Container::Way Container::link(const sdk::Call& call) {
+Container::Way Container::link(const sdk::Call& call) try {
   const auto lock = alone(call);
   if (refusal_) throw sdk::Error(*refusal_);
   if (link_ && link_->alive() && !link_->spent()) {
@@ -526,6 +521,8 @@ Container::Way Container::link(const sdk::Call& call) {
   make(call);
   if (proven_) prove_again(call);
   return {link_, record_.id, record_.name};
+} catch (const EngineError&) {
+  rethrow_as_ours(services_, std::current_exception());
 }
 
 bool Container::lose(const Way& way, std::chrono::milliseconds patience) {
@@ -544,7 +541,7 @@ std::shared_ptr<sdk::RunnerLink> Container::at_hand() {
 }
 
 // The name is for people: what counts is the id.
-void Container::take_over(const Parts& parts, const sdk::Call& call) {
+void Container::take_over(const Parts& parts, const sdk::Call& call) try {
   const auto lock = alone(call);
   parts_.sandbox_id = parts.sandbox_id;
   parts_.tenant = parts.tenant;
@@ -570,6 +567,8 @@ void Container::take_over(const Parts& parts, const sdk::Call& call) {
   write_record(directory_.get(), record_);
   watch();
   if (companions_) companions_->belong_to(parts_.sandbox_id);
+} catch (const EngineError&) {
+  rethrow_as_ours(services_, std::current_exception());
 }
 
 void Container::detach() {
@@ -580,7 +579,7 @@ void Container::detach() {
   link_.reset();
 }
 
-void Container::end(const sdk::Call& call) {
+void Container::end(const sdk::Call& call) try {
   const auto lock = alone(call);
   try {
     if (record_.name.empty()) {
@@ -594,11 +593,15 @@ void Container::end(const sdk::Call& call) {
                                               " could not be ended: " + error.what());
     throw;
   }
+} catch (const EngineError&) {
+  rethrow_as_ours(services_, std::current_exception());
 }
 
-void Container::purge(const sdk::Call& call) {
+void Container::purge(const sdk::Call& call) try {
   remove_workspace_volume(services_, parts_.owner, directory_.get(), call);
   remove_copies(services_, parts_.owner, call);
+} catch (const EngineError&) {
+  rethrow_as_ours(services_, std::current_exception());
 }
 
 std::string Container::how_it_ended(const std::string& id, const sdk::Call& call) const {
@@ -614,7 +617,7 @@ std::string Container::how_it_ended(const std::string& id, const sdk::Call& call
   return "";
 }
 
-isogate_evidence Container::evidence(const sdk::Call& call, const isogate_evidence_request& request) {
+isogate_evidence Container::evidence(const sdk::Call& call, const isogate_evidence_request& request) try {
   const auto lock = alone(call);
   if (refusal_) throw sdk::Error(*refusal_);
   if (record_.proof) {
@@ -640,6 +643,8 @@ isogate_evidence Container::evidence(const sdk::Call& call, const isogate_eviden
     discard_soon();
     throw;
   }
+} catch (const EngineError&) {
+  rethrow_as_ours(services_, std::current_exception());
 }
 
 isogate_evidence Container::measure(const sdk::Call& call, const isogate_evidence_request& request) {

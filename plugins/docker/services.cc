@@ -29,6 +29,16 @@ bool runs(Engine& engine, const std::string& id, const Budget& budget) {
 
 }  // namespace
 
+void rethrow_as_ours(const Services& services, const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const EngineError& error) {
+    if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;
+    services.warn(error.what());
+    throw sdk::Error(ISOGATE_UNAVAILABLE, error.what());
+  }
+}
+
 std::string name_of(RunnerTransport transport) {
   switch (transport) {
     case RunnerTransport::kSocket:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -93,6 +94,10 @@ class Making {
  private:
   Services& services_;
 };
+
+// A refusal of the Engine is never the caller's mistake: other statuses than ISOGATE_CANCELLED and
+// ISOGATE_UNAVAILABLE become the latter.
+[[noreturn]] void rethrow_as_ours(const Services& services, const std::exception_ptr& failure);
 
 std::string name_of(RunnerTransport transport);
 std::string name_of(Place place);

@@ -115,6 +115,12 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
 
 namespace {
 
+void announce(Services& services, const sdk::Call& call) try {
+  services.presence->begin(call);
+} catch (const ApiError&) {
+  rethrow_as_ours(services, std::current_exception());
+}
+
 void check_form(const isogate_sandbox_spec& spec) {
   constexpr uint32_t kFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT |
                               ISOGATE_OPEN_KNOWN | ISOGATE_OPEN_RUNNING_ONLY;
@@ -173,7 +179,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
     if (!wish.attach_only && !wish.unchanged) throw;
     wish.refusal = error;
   }
-  if (!wish.attach_only) use.presence->begin(call);
+  if (!wish.attach_only) announce(use, call);
   auto pod = std::make_unique<SandboxPod>(use, parts, limits_of(config_, asked));
   const SandboxPod::Opened opened = pod->open(wish, call);
   const bool is_known = wish.known || wish.unchanged;

@@ -56,8 +56,8 @@ TEST(Url, KnowsWhatIsOnThisMachine) {
   for (const char* url :
        {"http://127.0.0.1", "http://127.9.9.9", "http://localhost", "http://[::1]", "unix:/x"})
     EXPECT_TRUE(parse_url(url)->on_this_machine()) << url;
-  for (const char* url :
-       {"http://example.org", "http://10.0.0.1", "http://[2001:db8::1]", "http://localhost.example.org"})
+  for (const char* url : {"http://example.org", "http://10.0.0.1", "http://[2001:db8::1]",
+                          "http://localhost.example.org", "http://127.0.0.1.example.org"})
     EXPECT_FALSE(parse_url(url)->on_this_machine()) << url;
 }
 

@@ -1,3 +1,8 @@
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
 #include "tests/contract/contract.h"
 #include "tests/support/http.h"
 
@@ -14,13 +19,15 @@ struct PortSite {
       : gateway(w.another(two_keys() + kDomain)), alpha(gateway->url(), key_of('A'), "web") {
     start(alpha, "http", 8080);
   }
-  static void start(const Caller& me, const std::string& kind, int port) {
+  // `output`: gets where what it writes is read.
+  static void start(const Caller& me, const std::string& kind, int port, std::string* output = nullptr) {
     ASSERT_TRUE(succeeded(me.call("PUT", me.file_url("port_server?mode=0755"), {}, port_server())));
     const Answer started = me.post(
         "/exec", {{"command", "./port_server " + kind + " " + std::to_string(port)}, {"background", true}});
     ASSERT_EQ(started.status, 202) << started.text;
-    const std::string output = "/execs/" + started.body.at("exec_id").get<std::string>() + "/output";
-    ASSERT_TRUE(eventually(60, [&] { return me.get(output).text.find("ready") != std::string::npos; }));
+    const std::string path = "/execs/" + started.body.at("exec_id").get<std::string>() + "/output";
+    ASSERT_TRUE(eventually(60, [&] { return me.get(path).text.find("ready") != std::string::npos; }));
+    if (output != nullptr) *output = path;
   }
   // With alpha's key, unless `headers` have another.
   [[nodiscard]] Answer ask(const std::string& method, const std::string& target, Headers headers = {},
@@ -38,10 +45,29 @@ struct PortSite {
     connection.send(bytes);
     return connection.read_until_closed();
   }
+  // The answer's head.
+  static HttpResponse upgrade(HttpConnection& connection, const std::string& protocol,
+                              const std::string& host) {
+    connection.send_request_head("GET", "/",
+                                 {{"Host", host},
+                                  {"Authorization", "Bearer " + key_of('A')},
+                                  {"Connection", "Upgrade"},
+                                  {"Upgrade", protocol}});
+    return connection.read_head();
+  }
 
   std::unique_ptr<Gateway> gateway;
   Caller alpha;
 };
+
+// Whatever comes, a reset is its end.
+bool ends_with_a_reset(const HttpConnection& connection) {
+  pollfd watch{connection.fd(), POLLIN, 0};
+  char bytes[64];
+  ssize_t n = 1;
+  while (n > 0 && ::poll(&watch, 1, 60'000) == 1) n = ::recv(connection.fd(), bytes, sizeof bytes, 0);
+  return n == -1 && errno == ECONNRESET;
+}
 
 bool text_has(const Answer& answer, const std::string& text) {
   return answer.text.find(text) != std::string::npos;
@@ -103,17 +129,42 @@ void a_switch_of_protocols_goes_through(World& w) {
   if (!w.can("ports")) return;
   const PortSite site(w);
   HttpConnection connection(site.gateway->url());
-  connection.send_request_head("GET", "/",
-                               {{"Host", kHost},
-                                {"Authorization", "Bearer " + key_of('A')},
-                                {"Connection", "Upgrade"},
-                                {"Upgrade", "echo"}});
-  const HttpResponse head = connection.read_head();
+  const HttpResponse head = site.upgrade(connection, "echo", kHost);
   ASSERT_EQ(head.status, 101);
   EXPECT_EQ(head.header("Upgrade"), "echo");
   connection.send("through and back");
   connection.finish_sending();
   EXPECT_EQ(connection.read_until_closed(), "through and back");
+}
+
+void what_is_sent_after_the_other_end_reaches_the_port(World& w) {
+  if (!w.can("ports")) return;
+  const PortSite site(w);
+  std::string output;
+  PortSite::start(site.alpha, "last", 8082, &output);
+  HttpConnection connection(site.gateway->url());
+  ASSERT_EQ(site.upgrade(connection, "raw", "8082-web.sbx.test").status, 101);
+  EXPECT_EQ(connection.read_until_closed(), "done");
+  connection.send(noise(500'000, 5));
+  connection.close();
+  EXPECT_TRUE(eventually(60, [&] {
+    return site.alpha.get(output).text.find("500000\\n") != std::string::npos;
+  })) << site.alpha.get(output).text;
+}
+
+// Its protocol may have no framing of its own: an end must not look like that of whole output.
+void a_switched_connection_that_breaks_off_is_reset(World& w) {
+  if (!w.can("ports")) return;
+  const PortSite site(w);
+  PortSite::start(site.alpha, "half", 8082);
+  HttpConnection broken(site.gateway->url());
+  ASSERT_EQ(site.upgrade(broken, "raw", "8082-web.sbx.test").status, 101);
+  broken.send("x");
+  EXPECT_TRUE(ends_with_a_reset(broken));
+  HttpConnection ended(site.gateway->url());
+  ASSERT_EQ(site.upgrade(ended, "raw", "8082-web.sbx.test").status, 101);
+  ASSERT_TRUE(succeeded(site.alpha.call("DELETE", "/sandboxes/web")));
+  EXPECT_TRUE(ends_with_a_reset(ended));
 }
 
 void a_strangers_host_name_is_not_there(World& w) {
@@ -189,6 +240,9 @@ constexpr Case kPortProxyCases[] = {
      a_request_by_host_reaches_the_port_without_our_headers},
     {"bodies_reach_the_port_whole", 4, bodies_reach_the_port_whole},
     {"a_switch_of_protocols_goes_through", 0, a_switch_of_protocols_goes_through},
+    {"what_is_sent_after_the_other_end_reaches_the_port", 0,
+     what_is_sent_after_the_other_end_reaches_the_port},
+    {"a_switched_connection_that_breaks_off_is_reset", 9, a_switched_connection_that_breaks_off_is_reset},
     {"a_strangers_host_name_is_not_there", 8, a_strangers_host_name_is_not_there},
     {"a_smuggled_request_is_refused", 8, a_smuggled_request_is_refused},
     {"an_answer_in_doubt_is_not_passed_on", 9, an_answer_in_doubt_is_not_passed_on},

@@ -4,6 +4,8 @@
  *   count   reads to the end, then sends the number of bytes
  *   flood   sends 10 MiB of a pattern and ends       hold    neither reads nor sends
  *   reset   reads a byte and breaks the connection   full    accepts nobody
+ *   half    accepts an upgrade, sends "half" and, once a byte comes, breaks the connection
+ *   last    accepts an upgrade, sends "done", ends its output, and writes how many bytes still come
  *   http    answers a request with its head, as it came, and what follows it for as long as it comes
  */
 #include <arpa/inet.h>
@@ -51,6 +53,22 @@ static void reset(int fd) {
   struct linger at_once = {1, 0};
   (void)read(fd, buffer, 1);
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
+static void half(int fd) {
+  static const char head[] = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\nhalf";
+  if (read(fd, buffer, sizeof buffer) > 0 && write_all(fd, head, sizeof head - 1) == 0) reset(fd);
+}
+
+static void last(int fd) {
+  static const char head[] = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\ndone";
+  unsigned long long all = 0;
+  ssize_t n = read(fd, buffer, sizeof buffer);
+  if (n <= 0 || write_all(fd, head, sizeof head - 1) != 0) return;
+  shutdown(fd, SHUT_WR);
+  while ((n = read(fd, buffer, sizeof buffer)) > 0) all += (unsigned long long)n;
+  n = snprintf(buffer, sizeof buffer, "%llu%s\n", all, n < 0 ? " broken" : "");
+  if (n > 0) (void)write_all(1, buffer, (size_t)n);
 }
 
 /* Whether a chunked body ends with these bytes; `tail` has the five before them, and then the last five. */
@@ -125,6 +143,8 @@ int main(int argc, char** argv) {
       if (strcmp(kind, "count") == 0) count(fd);
       else if (strcmp(kind, "flood") == 0) flood(fd);
       else if (strcmp(kind, "reset") == 0) reset(fd);
+      else if (strcmp(kind, "half") == 0) half(fd);
+      else if (strcmp(kind, "last") == 0) last(fd);
       else if (strcmp(kind, "http") == 0) http(fd);
       else if (strcmp(kind, "hold") == 0) pause();
       else echo(fd);

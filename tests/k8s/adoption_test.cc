@@ -443,6 +443,25 @@ TEST_F(K8sAdoption, OnlyA404OfTheLeaseItselfIsALoss) {
   EXPECT_EQ(status_of([&] { gateway.open(ISOGATE_OPEN_KNOWN, box.handle); }), ISOGATE_SANDBOX_LOST);
 }
 
+TEST_F(K8sAdoption, ARefusalOfTheClusterIsNoMistakeOfWhoClosesOrOpens) {
+  FakeGateway gateway(api_, "/state");
+  const auto refuse = [&](const std::string& lease) {
+    api_.answer_if(
+        [lease](const Heard& heard) { return heard.target.find("/leases" + lease) != std::string::npos; },
+        FakeCluster::status(403, "Forbidden"));
+  };
+  refuse("");
+  EXPECT_EQ(status_of([&] { gateway.open(); }), ISOGATE_UNAVAILABLE) << "it cannot announce itself";
+  api_.answer_if({}, "");
+  auto box = gateway.ready();
+  gateway.run(box, "true");
+  refuse("/isg");
+  for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE})
+    EXPECT_EQ(status_of([&] { gateway.close(box, mode); }), ISOGATE_UNAVAILABLE) << mode;
+  api_.answer_if({}, "");
+  EXPECT_EQ(status_of([&] { gateway.close(box, ISOGATE_CLOSE_PURGE); }), ISOGATE_OK);
+}
+
 TEST_F(K8sAdoption, AnotherGatewayAtWorkIsWaitedForAsLongAsWasWrittenAndNamed) {
   FakeGateway gateway(api_, "/state", R"("busy_timeout_sec": 1)");
   auto box = gateway.ready();

@@ -178,6 +178,9 @@ TEST_F(Kubeconfig, MistakesAreNamed) {
 TEST_F(Kubeconfig, WhatAdmitsAManInTheMiddleHasToBeWrittenDown) {
   const std::string skips = config_of("server: 'https://a', insecure-skip-tls-verify: true", "");
   const std::string plain = config_of("server: 'http://a'", "");
+  EXPECT_NE(
+      refused(config_of("server: 'http://127.0.0.1.evil.example'", "")).find("allow_unverified_cluster"),
+      std::string::npos);
   EXPECT_NE(refused(skips).find("allow_unverified_cluster"), std::string::npos);
   EXPECT_NE(refused(plain).find("allow_unverified_cluster"), std::string::npos);
   AccessConfig config;

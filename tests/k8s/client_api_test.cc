@@ -373,6 +373,22 @@ TEST_F(K8sTls, TheClientShowsItsCertificate) {
   EXPECT_NE(message(access).find("does not belong"), std::string::npos);
 }
 
+TEST_F(K8sTls, ACertificateThatIsBeingReplacedIsReadAgain) {
+  FakeCluster cluster(in_turn({kFine}), authority, "server", true);
+  const test::TemporaryDirectory place;
+  const auto put = [&](const char* name, const test::Authority& of) {
+    return place.file(name, test::read_whole(of.file(name)), 0600);
+  };
+  CredentialFiles files;
+  files.certificate.file = put("client.pem", *authority);
+  files.key.file = put("client.key", *other);
+  ClusterAccess access = cluster.access();
+  access.credentials = file_credentials(files);
+  EXPECT_NE(message(access).find("does not belong"), std::string::npos);
+  put("client.key", *authority);
+  EXPECT_EQ(message(access), "");
+}
+
 TEST_F(K8sTls, ASlowHandshakeBlocksNobody) {
   FakeCluster cluster(in_turn({kFine}), authority);
   cluster.stop_shaking_hands();

@@ -6,30 +6,40 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstring>
+#include <vector>
+
+#include "lib/net/name_lookup.h"
+
 namespace isogate::net {
 namespace {
 
 // Queues connections, and is silent.
 class Listener {
  public:
-  Listener() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Listener(int backlog = 8) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in at{};
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof at;
     auto* address = reinterpret_cast<sockaddr*>(&at);
     EXPECT_EQ(::bind(socket_.get(), address, size), 0);
-    EXPECT_EQ(::listen(socket_.get(), 8), 0);
+    EXPECT_EQ(::listen(socket_.get(), backlog), 0);
     EXPECT_EQ(::getsockname(socket_.get(), address, &size), 0);
     port_ = ntohs(at.sin_port);
+    std::memcpy(&address_.to, &at, sizeof at);
+    address_.size = sizeof at;
   }
   [[nodiscard]] Target target() const {
     return {.name = "the server", .address = "here", .unix_path = "", .host = "127.0.0.1", .port = port_};
   }
+  [[nodiscard]] const NameAddress& address() const { return address_; }
+  [[nodiscard]] uint16_t port() const { return port_; }
 
  private:
   const Fd socket_;
   uint16_t port_ = 0;
+  NameAddress address_;
 };
 
 std::string refused(const Target& target, isogate_status status) {
@@ -71,6 +81,21 @@ TEST(Connections, ASilentPeerBlocksNobody) {
   EXPECT_NE(refused(tls, ISOGATE_UNAVAILABLE).find("the handshake was not done in time"), std::string::npos);
   through.proxy = Proxy{through.host, through.port, ""};
   EXPECT_NE(refused(through, ISOGATE_UNAVAILABLE).find("through proxy 127.0.0.1:"), std::string::npos);
+}
+
+TEST(Connections, AnAddressThatDoesNotAnswerLeavesTimeForTheNext) {
+  const Listener full(0), live;
+  const auto within = [](int ms) { return Budget(std::chrono::milliseconds(ms)); };
+  std::vector<Fd> queued;
+  try {
+    for (;;) queued.push_back(connect_to_one({full.address()}, "cannot fill", within(200)));
+  } catch (const NetError&) {  // its queue is full
+  }
+  const Fd connected = connect_to_one({full.address(), live.address()}, "cannot connect", within(5'000));
+  sockaddr_in peer{};
+  socklen_t size = sizeof peer;
+  ASSERT_EQ(::getpeername(connected.get(), reinterpret_cast<sockaddr*>(&peer), &size), 0);
+  EXPECT_EQ(ntohs(peer.sin_port), live.port());
 }
 
 TEST(Connections, ARefusedConnectionIsUnavailable) {

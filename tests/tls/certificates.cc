@@ -22,12 +22,12 @@ void Tls::SetUp() {
   authority_.sign("server", "DNS:localhost,IP:127.0.0.1");
 }
 
-Gateway& Tls::start(const std::string& more, const std::string& yaml) {
+Gateway& Tls::start(const std::string& more, const std::string& yaml, const std::string& backend) {
   GatewayOptions options;
   options.over_unix = true;
-  options.yaml =
-      "allow_unisolated: true\nbackends: [{name: local}]\ntls: {cert: " + authority_.file("server.pem") +
-      ", key: " + authority_.file("server.key") + (more.empty() ? "" : ", " + more) + "}\n" + yaml;
+  options.yaml = "allow_unisolated: true\nbackends: [{name: " + backend +
+                 "}]\ntls: {cert: " + authority_.file("server.pem") +
+                 ", key: " + authority_.file("server.key") + (more.empty() ? "" : ", " + more) + "}\n" + yaml;
   gateway_ = std::make_unique<Gateway>(options);
   return *gateway_;
 }

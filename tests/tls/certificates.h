@@ -10,12 +10,14 @@
 
 namespace isogate::test {
 
-// One authority, one gateway with the backend `local`; each test starts it with what it needs.
+// One authority, one gateway, with the backend `local` unless a test needs another; each test starts it with
+// what it needs.
 class Tls : public testing::Test {
  protected:
   void SetUp() override;
   // `more` goes into `tls: {…}`, `yaml` is added at the top level.
-  Gateway& start(const std::string& more = {}, const std::string& yaml = {});
+  Gateway& start(const std::string& more = {}, const std::string& yaml = {},
+                 const std::string& backend = "local");
   [[nodiscard]] Gateway& gateway() const { return *gateway_; }
   [[nodiscard]] std::string url(const std::string& path = {}) const {
     return "https://127.0.0.1:" + gateway_->port() + path;

@@ -160,6 +160,42 @@ TEST_F(Tls, AGatewayThatCannotServeItDoesNotStart) {
   }
 }
 
+// Switches protocols, reads to the end, which has to be a close_notify, and only then sends its own bytes.
+constexpr const char* kSwitch = R"(
+import socket, ssl, sys
+port, ca, key = int(sys.argv[1]), *sys.argv[2:]
+raw = socket.create_connection(("127.0.0.1", port), timeout=30)
+tls = ssl.create_default_context(cafile=ca).wrap_socket(raw, server_hostname="127.0.0.1", suppress_ragged_eofs=False)
+tls.sendall(b"GET / HTTP/1.1\r\nHost: 8080-web.sbx.test\r\nConnection: Upgrade\r\nUpgrade: raw\r\n"
+            b"Authorization: Bearer " + key.encode() + b"\r\n\r\n")
+got = b""
+while part := tls.recv(4096): got += part
+print(got.split(b"\r\n")[0], got.split(b"\r\n\r\n")[1], flush=True)
+tls.sendall(b"x" * 100000)
+tls.unwrap()
+)";
+
+TEST_F(Tls, ASwitchedConnectionEndsInEachDirectionByItself) {
+  if (const std::string why = namespace_obstacle(); !why.empty()) GTEST_SKIP() << why;
+  start("", "ports: {domain: sbx.test}\n", "namespace");
+  const Caller me(gateway().unix_url(), gateway().key(), "web");
+  const std::string program = read_whole(ISOGATE_BUILD_DIR "/bin/contract_port_server");
+  ASSERT_TRUE(succeeded(me.call("PUT", me.file_url("port_server?mode=0755"), {}, program)));
+  const Answer started = me.post("/exec", {{"command", "./port_server last 8080"}, {"background", true}});
+  ASSERT_EQ(started.status, 202) << started.text;
+  const std::string output = "/execs/" + started.body.at("exec_id").get<std::string>() + "/output";
+  const auto wrote = [&](const char* text) { return me.get(output).text.find(text) != std::string::npos; };
+  ASSERT_TRUE(eventually(20, [&] { return wrote("ready"); })) << me.get(output).text;
+  const std::string script = authority_.directory().file("switch.py", kSwitch);
+  const ProgramResult client =
+      run_program({"python3", script, gateway().port(), authority_.certificate(), gateway().key()});
+  EXPECT_NE(client.out.find("101 Switching Protocols' b'done'"), std::string::npos)
+      << client.out << client.err;
+  EXPECT_EQ(client.exit_code, 0) << client.err;
+  EXPECT_TRUE(eventually(20, [&] { return wrote("100000"); })) << me.get(output).text;
+  EXPECT_FALSE(wrote("broken"));
+}
+
 // Root's gateway: the process that faces the network runs as another user and could not open the key.
 TEST_F(Tls, TheFrontCannotReadTheKeyFile) {
   if (!root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();

@@ -5,6 +5,7 @@
 #include "gateway/front/http/certificate_names.h"
 #include "gateway/front/http/http_text.h"
 #include "lib/log.h"
+#include "lib/loopback.h"
 #include "lib/text.h"
 
 namespace isogate::front {
@@ -28,8 +29,6 @@ const char* credential_of(const Exchange& exchange, const ListenerInfo& listener
       return "`X-API-Key: KEY`";
   }
 }
-
-bool is_loopback_text(std::string_view ip) { return ip.starts_with("127.") || ip == "::1"; }
 
 }  // namespace
 
@@ -86,7 +85,7 @@ std::optional<Principal> by_loopback(const App& app, const Exchange& exchange, c
                                      const std::string& peer) {
   auto principal = app.authenticator.by_loopback();
   const BoundAddress bound = bound_address(listener.address);
-  if (!principal || !is_loopback_text(bound.ip) || !is_loopback_text(peer)) return std::nullopt;
+  if (!principal || !is_loopback(bound.ip) || !is_loopback(peer)) return std::nullopt;
   refuse_forwarded(exchange, listener);
   if (!host_allowed(exchange.header("Host"), bound, app.config.hosts)) {
     throw ApiError{.code = Code::kMisdirectedRequest,

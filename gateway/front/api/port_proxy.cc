@@ -10,6 +10,7 @@
 
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/changes.h"
 #include "gateway/front/base/names.h"
 #include "gateway/front/http/auth.h"
@@ -305,14 +306,26 @@ class Proxied {
       const auto bytes = std::make_unique<std::array<char, kProxyPart>>();
       while (const size_t n = co_await port_.read_some(bytes->data(), bytes->size()))
         co_await exchange_.write({bytes->data(), n});
-      exchange_.end_writing();
+      co_await exchange_.end_writing();
       co_await changes_.until([this] { return sent_; });
+      co_await pass_the_rest();
     } catch (const PortBroken&) {
       exchange_.abort();
     } catch (...) {
       exchange_.abort();
     }
     port_.on_cut({});
+  }
+
+  // The output has ended whole, whatever becomes of the input.
+  Task<void> pass_the_rest() {
+    port_.on_cut({});
+    Alarm patience(app_.executor);
+    patience.set(kPortPassWithin, [this] { port_.cut("its client has ended"); });
+    try {
+      co_await port_.ended();
+    } catch (const PortBroken&) {
+    }
   }
 
   Task<void> pass_in() {

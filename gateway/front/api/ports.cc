@@ -21,10 +21,9 @@ namespace isogate::front {
 namespace asio = boost::asio;
 namespace {
 
-constexpr size_t kPortPart = 65536;                 // of the port's bytes, in one message
-constexpr size_t kMostMessage = 256 * 1024;         // of a client
-constexpr size_t kMostPortReason = 120;             // of a close frame
-constexpr std::chrono::seconds kPortPassWithin{5};  // what a client that left has sent
+constexpr size_t kPortPart = 65536;          // of the port's bytes, in one message
+constexpr size_t kMostMessage = 256 * 1024;  // of a client
+constexpr size_t kMostPortReason = 120;      // of a close frame
 
 constexpr std::string_view kPortMessageFields[] = {"type"};
 

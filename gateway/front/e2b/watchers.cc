@@ -68,18 +68,26 @@ struct Watchers::Watcher {
 };
 
 Task<std::string> Watchers::add(App& app, Exchange& exchange, FileRequest request) {
-  forget_old();
+  forget([](const Watcher& each) { return each.over && each.events.empty() && !each.missed; });
+  ByteShare memory(app.memory, exchange.principal.tenant);
+  memory.hold(kWatchBytes + kMostBytes);
+  auto watch = co_await begin_watch(app, exchange, std::move(request));
+  co_return keep(app.executor, exchange.principal.tenant, exchange.agent_param, std::move(watch),
+                 std::move(memory));
+}
+
+std::string Watchers::keep(const asio::any_io_executor& executor, std::string tenant, std::string sandbox,
+                           std::unique_ptr<Watch> watch, ByteShare memory) {
   auto watcher = std::make_shared<Watcher>();
-  watcher->tenant = exchange.principal.tenant;
-  watcher->sandbox = exchange.agent_param;
-  watcher->memory = ByteShare(app.memory, watcher->tenant);
-  watcher->memory.hold(kWatchBytes + kMostBytes);
-  watcher->changes = std::make_unique<Changes>(app.executor);
-  watcher->watch = co_await begin_watch(app, exchange, std::move(request));
+  watcher->tenant = std::move(tenant);
+  watcher->sandbox = std::move(sandbox);
+  watcher->watch = std::move(watch);
+  watcher->changes = std::make_unique<Changes>(executor);
+  watcher->memory = std::move(memory);
   const std::string id = new_exec_id();
   all_.emplace(id, watcher);
-  asio::co_spawn(app.executor, follow(watcher), asio::detached);
-  co_return id;
+  asio::co_spawn(executor, follow(watcher), asio::detached);
+  return id;
 }
 
 Task<void> Watchers::follow(std::shared_ptr<Watcher> watcher) {
@@ -138,12 +146,14 @@ std::shared_ptr<Watchers::Watcher> Watchers::find(const Exchange& exchange, cons
   return found->second;
 }
 
-void Watchers::forget_old() {
-  const auto before = steady_clock::now() - kForgetAfter;
+void Watchers::tick(steady_clock::time_point now) {
+  forget([&](const Watcher& each) { return each.asked < now - kForgetAfter; });
+}
+
+void Watchers::forget(const std::function<bool(const Watcher&)>& due) {
   std::erase_if(all_, [&](const auto& each) {
     const auto& watcher = each.second;
-    const bool is_empty = watcher->over && watcher->events.empty() && !watcher->missed;
-    if (watcher->asked >= before && !is_empty) return false;
+    if (!due(*watcher)) return false;
     watcher->removed = true;
     watcher->watch->end(WatchEnd::kFailed);
     return true;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,16 +27,21 @@ class Watchers {
 
   // Begins one; its id. Throws ApiError.
   Task<std::string> add(App& app, Exchange& exchange, FileRequest request);
+  // Keeps one of that tenant's sandbox that has begun; its id.
+  std::string keep(const boost::asio::any_io_executor& executor, std::string tenant, std::string sandbox,
+                   std::unique_ptr<Watch> watch, ByteShare memory);
   // The events since the last call; exchange.memory holds what the answer takes. Throws ApiError: the sandbox
   // has no watch of that id, events were lost, or the answer has no room: then they stay.
   Task<std::deque<FileEvent>> take(Exchange& exchange, const std::string& id);
   void remove(const Exchange& exchange, const std::string& id);
+  // Now and then: forgets those that nobody has asked for since kForgetAfter.
+  void tick(std::chrono::steady_clock::time_point now);
 
  private:
   struct Watcher;
   static Task<void> follow(std::shared_ptr<Watcher> watcher);
   std::shared_ptr<Watcher> find(const Exchange& exchange, const std::string& id) const;
-  void forget_old();
+  void forget(const std::function<bool(const Watcher&)>& due);
 
   std::map<std::string, std::shared_ptr<Watcher>> all_;
 };

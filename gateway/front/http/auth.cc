@@ -9,6 +9,7 @@
 
 #include "gateway/front/http/http_text.h"
 #include "lib/hash.h"
+#include "lib/loopback.h"
 #include "lib/text.h"
 
 namespace isogate::front {
@@ -29,11 +30,6 @@ std::string address_bytes(std::string_view ip) {
   static constexpr unsigned char kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
   if (std::memcmp(bytes, kMapped, 12) == 0) return {reinterpret_cast<char*>(bytes) + 12, 4};
   return {reinterpret_cast<char*>(bytes), 16};
-}
-
-bool is_loopback(std::string_view bytes) {
-  if (bytes.size() == 4) return bytes[0] == 127;
-  return bytes.size() == 16 && bytes == std::string(15, '\0') + '\1';
 }
 
 bool is_unspecified(std::string_view bytes) {
@@ -157,7 +153,7 @@ bool host_allowed(std::string_view host_header, const BoundAddress& bound,
   bool v6_text = host->host.find(':') != std::string_view::npos;
   if (host->bracketed != v6_text) return false;
   if (!address.empty())
-    return !is_unspecified(address) && (is_loopback(address) || address == address_bytes(bound.ip));
+    return !is_unspecified(address) && (is_loopback(host->host) || address == address_bytes(bound.ip));
   if (host->bracketed) return false;
   if (equal_no_case(host->host, "localhost")) return true;
   return std::ranges::any_of(names, [&](const std::string& name) { return equal_no_case(name, host->host); });

@@ -27,6 +27,10 @@ std::vector<std::string> ClientStream::verified_names() {
   return certificate_names(*certificate);
 }
 
-void ClientStream::expect_no_close() { SSL_set_shutdown(tls_->native_handle(), SSL_RECEIVED_SHUTDOWN); }
+void ClientStream::set_client_closed(bool closed) {
+  SSL* session = tls_->native_handle();
+  const int sent = SSL_get_shutdown(session) & SSL_SENT_SHUTDOWN;
+  SSL_set_shutdown(session, sent | (closed ? SSL_RECEIVED_SHUTDOWN : 0));
+}
 
 }  // namespace isogate::front

@@ -3,6 +3,7 @@
 // Included by connection.h alone (Asio's SSL headers).
 #pragma once
 
+#include <boost/asio/async_result.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <optional>
@@ -28,15 +29,26 @@ class ClientStream {
   [[nodiscard]] executor_type get_executor() { return socket_.get_executor(); }
   [[nodiscard]] int native_handle() { return socket_.native_handle(); }
 
-  // Only when encrypted(): the server's side of the handshake, and a close_notify that waits for none.
+  // Only when encrypted(): the server's side of the handshake; a close_notify that waits for none, after
+  // which nothing is read; and one after which reads go on, until the client's comes.
   template <typename Token>
   auto async_handshake(Token&& token) {
     return tls_->async_handshake(boost::asio::ssl::stream_base::server, std::forward<Token>(token));
   }
   template <typename Token>
   auto async_close_tls(Token&& token) {
-    expect_no_close();
+    set_client_closed(true);
     return tls_->async_shutdown(std::forward<Token>(token));
+  }
+  template <typename Token>
+  auto async_end_writing_tls(Token&& token) {
+    return boost::asio::async_initiate<Token, void(boost::system::error_code)>(
+        [this](auto handler) {
+          set_client_closed(true);  // looked at when the shutdown is initiated
+          tls_->async_shutdown(std::move(handler));
+          set_client_closed(false);
+        },
+        token);
   }
 
   template <typename Buffers, typename Token>
@@ -60,7 +72,7 @@ class ClientStream {
   [[nodiscard]] std::vector<std::string> verified_names();
 
  private:
-  void expect_no_close();
+  void set_client_closed(bool closed);
 
   Socket socket_;
   std::optional<boost::asio::ssl::stream<Socket&>> tls_;

@@ -71,6 +71,12 @@ void Connection::close() {
   socket_.socket().close(ignored);
 }
 
+void Connection::abort() {
+  boost::system::error_code ignored;
+  socket_.socket().set_option(Socket::linger(true, 0), ignored);
+  close();
+}
+
 void Connection::sweep(Clock::time_point now) {
   if (pipelined_ && !gone_.killed() && ready_for(socket_.native_handle(), POLLRDHUP)) peer_is_gone();
   if (!idle_ && !listener_.unix_socket && now >= next_silence_check_) {
@@ -126,10 +132,7 @@ Task<void> Connection::close_tls() {
 Task<void> Connection::leave() {
   boost::system::error_code ignored;
   idle_ = true;
-  if (begun_ && !finished_) {  // what it has not taken is not kept for it
-    socket_.socket().set_option(Socket::linger(true, 0), ignored);
-    co_return close();
-  }
+  if (begun_ && !finished_) co_return abort();  // what it has not taken is not kept for it
   if (socket_.encrypted()) co_await close_tls();
   socket_.socket().shutdown(Socket::shutdown_send, ignored);
   if (finished_ && (!head_done_ || !body_is_read() || must_close_)) {
@@ -708,11 +711,17 @@ Task<size_t> Connection::read_switched(char* data, size_t size) {
   co_return n;
 }
 
-// Under TLS one direction cannot be ended without the other: both end.
-void Connection::end_writing() {
-  boost::system::error_code ignored;
-  if (socket_.encrypted()) return close();
-  socket_.socket().shutdown(Socket::shutdown_send, ignored);
+// RFC 8446, 6.1: a close_notify is the end of one direction alone.
+Task<void> Connection::end_writing() {
+  boost::system::error_code error;
+  if (!socket_.encrypted()) {
+    socket_.socket().shutdown(Socket::shutdown_send, error);
+    co_return;
+  }
+  write_deadline_ = writing_.wait_until(Clock::now());
+  co_await socket_.async_end_writing_tls(asio::redirect_error(asio::use_awaitable, error));
+  write_deadline_ = Clock::time_point::max();
+  if (error) throw ClientGone{};
 }
 
 void Connection::stop_reading() {

@@ -66,8 +66,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
                            bool bodiless, const Headers& headers) override;
   Task<void> switch_protocols(const Headers& headers) override;
   Task<size_t> read_switched(char* data, size_t size) override;
-  void end_writing() override;
-  void abort() override { close(); }
+  Task<void> end_writing() override;
+  void abort() override;
   void count_bytes(uint64_t from_client, uint64_t to_client) override {
     end_.bytes_in += from_client;
     end_.bytes_out += to_client;

@@ -99,10 +99,11 @@ class Exchange {
   virtual Task<void> begin_proxied(unsigned status, std::string_view reason, std::optional<uint64_t> length,
                                    bool bodiless, const Headers& headers) = 0;
   // 101: from here on write() and read_switched() pass bytes without a framing. read_switched(): 0 at the end
-  // of the client's direction. end_writing() ends the other one, abort() both at once.
+  // of the client's direction. end_writing() ends the other one, abort() both at once: the client sees a
+  // reset, never the end of whole output.
   virtual Task<void> switch_protocols(const Headers& headers) = 0;
   virtual Task<size_t> read_switched(char* data, size_t size) = 0;
-  virtual void end_writing() = 0;
+  virtual Task<void> end_writing() = 0;
   virtual void abort() = 0;
   // Both directions have ended.
   [[nodiscard]] virtual bool closed() const = 0;

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <utility>
 
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/changes.h"
 #include "gateway/front/base/own_fd.h"
 
@@ -19,6 +20,7 @@ namespace isogate::front {
 namespace asio = boost::asio;
 namespace {
 
+constexpr const char* kReplaced = "the sandbox's backend is replaced";
 constexpr std::chrono::seconds kDialWithin{10};  // the backend itself gives up earlier
 
 struct SocketPair {
@@ -49,7 +51,7 @@ ApiError refusal_of(const ipc::Reply& reply, uint16_t port) {
 
 // Lives until the backend has answered. Its sandbox, and whoever replaces its backend, can cut it.
 struct PortConnection::Shared {
-  Shared(Lease held, Fd own, OnBehalf for_whom)
+  Shared(Lease held, Fd own, OnBehalf for_whom, const PortTarget& target)
       : executor(held.channel->executor()),
         backend(held.backend->config.name),
         lease(std::move(held)),
@@ -57,9 +59,13 @@ struct PortConnection::Shared {
         stream(executor, own.release()),
         ready(executor),
         changes(executor),
-        cancel(or_throw(Cancel::make(executor))) {
+        cancel(or_throw(Cancel::make(executor))),
+        lasting(target.lasting),
+        patience(target.patience),
+        out_of_patience(executor) {
     lease->sandbox->ports.insert(&cut_by_sandbox);
     lease->channel->on_retire.insert(&cut_by_reload);
+    if (!lasting && is_replaced()) cut_by_reload();
   }
   ~Shared() { release(); }
   Shared(const Shared&) = delete;
@@ -92,9 +98,12 @@ struct PortConnection::Shared {
     self->changes.notify();
   }
 
+  [[nodiscard]] bool is_replaced() const { return lease && !lease->channel->open(); }
+
   // Its sandbox is not held any more.
   void release() {
     if (!lease) return;
+    out_of_patience.cancel();
     lease->sandbox->ports.erase(&cut_by_sandbox);
     lease->channel->on_retire.erase(&cut_by_reload);
     lease.reset();
@@ -131,12 +140,16 @@ struct PortConnection::Shared {
   bool connected = false, done = false;
   std::optional<std::string> cut_why;
   std::function<void()> on_cut;
-  bool lasting = true;
+  bool lasting;
+  const std::chrono::milliseconds patience;
+  Alarm out_of_patience;
   PortCut cut_by_sandbox = [this](const std::string& why, bool lasting_only) {
     if (lasting || !lasting_only) end_by(why);
   };
+  // The next host opens the sandbox when nothing holds it any more.
   std::function<void()> cut_by_reload = [this] {
-    if (lasting) end_by("the sandbox's backend is replaced");
+    if (lasting) return end_by(kReplaced);
+    out_of_patience.set(patience, [this] { end_by(kReplaced); });
   };
   ipc::Reply reply;
 };
@@ -171,9 +184,9 @@ asio::awaitable<std::unique_ptr<PortConnection>> PortConnection::open(Sandboxes&
   Fd ready = or_throw(make_event());
   call.stream = std::move(ends.other);
   call.ready = duplicate(ready);
-  const auto shared = std::make_shared<Shared>(std::move(lease), std::move(ends.own), std::move(whose));
+  const auto shared =
+      std::make_shared<Shared>(std::move(lease), std::move(ends.own), std::move(whose), target);
   shared->ready.assign(ready.release());
-  shared->lasting = target.lasting;
   std::unique_ptr<PortConnection> made(new PortConnection(shared));
   const auto executor = shared->executor;
   asio::co_spawn(executor, Shared::run(shared, backends, std::move(call)), asio::detached);
@@ -228,7 +241,7 @@ void PortConnection::end_writing() {
 
 void PortConnection::make_lasting() {
   shared_->lasting = true;
-  if (shared_->lease && !shared_->lease->channel->open()) shared_->cut_by_reload();
+  if (shared_->is_replaced()) shared_->cut_by_reload();
 }
 
 void PortConnection::cut(std::string why) { shared_->end_by(std::move(why)); }

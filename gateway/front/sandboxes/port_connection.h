@@ -4,6 +4,7 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,10 +18,14 @@
 
 namespace isogate::front {
 
+// For what a client has sent before it left: then its connection is cut.
+inline constexpr std::chrono::seconds kPortPassWithin{5};
+
 struct PortTarget {
   std::string tenant, agent, request_id;
   uint16_t port = 0;
   bool lasting = true;  // it may last without end: cut when the gateway drains, or replaces its backend
+  std::chrono::milliseconds patience{30'000};  // of a replaced backend with one that is not lasting
 };
 
 // Thrown by waits on a connection that broke off, or was cut.

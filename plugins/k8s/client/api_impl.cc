@@ -129,6 +129,19 @@ std::unique_ptr<HttpConnection> Api::Impl::connect(const Identity& identity, con
                                           "the API server");
 }
 
+// A certificate and a key that do not go together may have been read in the middle of their replacement.
+std::unique_ptr<HttpConnection> Api::Impl::connect_anew(Identity& identity, const Budget& budget) const {
+  try {
+    return connect(identity, budget);
+  } catch (const net::NetError& error) {
+    const bool shown = !identity.certificate.empty() || !identity.key.empty();
+    if (error.status() != ISOGATE_INVALID_ARGUMENT || !shown) throw;
+  }
+  access.credentials->refused(identity);
+  identity = access.credentials->current(budget);
+  return connect(identity, budget);
+}
+
 void Api::Impl::give(std::unique_ptr<HttpConnection> connection, const std::string& certificate) {
   if (!connection->reusable()) return;
   const std::lock_guard lock(mutex_);
@@ -140,7 +153,7 @@ Api::Impl::Asked Api::Impl::ask(const ApiRequest& request, const Query& upgrade,
     Identity identity = access.credentials->current(budget);
     auto connection = first && upgrade.empty() ? take_kept(identity) : nullptr;
     const bool reused = connection != nullptr;
-    if (!reused) connection = connect(identity, budget);
+    if (!reused) connection = connect_anew(identity, budget);
     try {
       HttpHead head = connection->exchange(written(request, upgrade, identity), budget);
       return {std::move(connection), std::move(head), std::move(identity)};

@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "lib/loopback.h"
 #include "lib/net/transport.h"
 #include "lib/text.h"
 #include "plugins/k8s/client/object.h"
@@ -85,10 +86,8 @@ std::vector<std::string> targets_of(const Config& config, const ApiServers& serv
     targets.push_back(join_address("hop", std::to_string(port)));
     if (!node.ip.empty()) targets.push_back(join_address(node.ip, std::to_string(port)));
   }
-  for (const std::string& each : servers.addresses) {
-    const bool loopback = each.starts_with("127.") || each == "::1";
-    if (!loopback) targets.push_back(join_address(each, std::to_string(servers.port)));
-  }
+  for (const std::string& each : servers.addresses)
+    if (!is_loopback(each)) targets.push_back(join_address(each, std::to_string(servers.port)));
   return targets;
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "lib/loopback.h"
 #include "lib/text.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/object.h"
@@ -58,11 +59,6 @@ Json labels_in(const Json& metadata) {
 Json rules(const Json& spec, const char* direction) {
   const Json& found = member(spec, direction);
   return found.is_null() ? Json::array() : found;
-}
-
-bool is_loopback(const std::string& listener) {
-  return listener.starts_with("127.") || listener.starts_with("[::1]") ||
-         listener.starts_with("[::ffff:127.");
 }
 
 std::set<std::string> words(const std::string& text) {
@@ -119,7 +115,7 @@ std::string tried_of(const Gateway& gateway) {
   if (all.empty() && port != 0) all.insert(join_address(address, std::to_string(port)));
   std::string text;
   for (const std::string& each : all)
-    if (!is_loopback(each)) text += (text.empty() ? "" : " ") + each;
+    if (!is_loopback(split_address(each).first)) text += (text.empty() ? "" : " ") + each;
   return text;
 }
 

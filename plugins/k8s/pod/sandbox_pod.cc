@@ -339,12 +339,14 @@ void SandboxPod::give_up() noexcept {
   }
 }
 
-void SandboxPod::end(const sdk::Call& call) {
+void SandboxPod::end(const sdk::Call& call) try {
   const auto lock = lock_for(mutex_, call);
   closing_ = true;
   if (lease_.find(call)) return stop(call);
   release();
   discard(call);
+} catch (const ApiError&) {
+  rethrow_as_ours(services_, std::current_exception());
 }
 
 // Held first: no gateway begins to use what is about to end. What the Lease records belongs to it, whether it
@@ -578,11 +580,13 @@ void SandboxPod::keep_proof(const isogate_evidence& found, const sdk::Call& call
   lease_.write(false, call);
 }
 
-void SandboxPod::purge(const sdk::Call& call, bool stranger) {
+void SandboxPod::purge(const sdk::Call& call, bool stranger) try {
   const auto lock = lock_for(mutex_, call);
   closing_ = true;
   if (stranger && lease_.find(call) && has_others()) return forget_user();
   remove_all(call);
+} catch (const ApiError&) {
+  rethrow_as_ours(services_, std::current_exception());
 }
 
 // The Lease last: as long as it exists, it leads to the rest.

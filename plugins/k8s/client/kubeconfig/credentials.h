@@ -38,8 +38,8 @@ class Credentials {
   // for all. Throws ApiError: ISOGATE_PERMISSION_DENIED with the file or program that does not give
   // any, ISOGATE_CANCELLED.
   virtual Identity current(const Budget& budget) = 0;
-  // The API server answered 401 to `identity`: the next current() gets new credentials, unless that was
-  // done already.
+  // The API server answered 401 to `identity`, or it is broken: the next current() gets new credentials,
+  // unless that was done already.
   virtual void refused(const Identity& identity) = 0;
 };
 

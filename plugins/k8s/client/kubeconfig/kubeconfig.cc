@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lib/loopback.h"
 #include "lib/text.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/kubeconfig/kubeconfig_entry.h"
@@ -85,10 +86,6 @@ std::optional<net::Proxy> proxy_of(const KubeconfigEntry& cluster) {
   return proxy;
 }
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 // The operator must permit whatever admits a man in the middle, and it is listed.
 void relax(ClusterAccess& access, bool relaxed, const char* name, const KubeconfigEntry& cluster,
            const char* field, const AccessConfig& config) {
@@ -114,8 +111,8 @@ void take_cluster(ClusterAccess& access, const KubeconfigEntry& cluster, const A
     throw cluster.mistake("insecure-skip-tls-verify", "is set although there is a certificate authority");
   access.proxy = proxy_of(cluster);
   relax(access, !access.verify, "insecure-skip-tls-verify", cluster, "insecure-skip-tls-verify", config);
-  relax(access, !access.tls && (access.proxy || !is_loopback(access.host)), "http://", cluster, "server",
-        config);
+  const bool is_here = !access.proxy && (access.host == "localhost" || is_loopback(access.host));
+  relax(access, !access.tls && !is_here, "http://", cluster, "server", config);
 }
 
 Secret data_or_file(const KubeconfigEntry& user, const char* data, const char* file) {

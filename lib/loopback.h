@@ -1,0 +1,12 @@
+// Which addresses are always of the machine itself. Any thread.
+#pragma once
+
+#include <string_view>
+
+namespace isogate {
+
+// A numeric address without brackets in 127.0.0.0/8, also mapped to IPv6, or ::1 (RFC 1122, 3.2.1.3; RFC
+// 4291, 2.5.3). False for any name.
+bool is_loopback(std::string_view address);
+
+}  // namespace isogate
