@@ -21,9 +21,9 @@ inline constexpr seconds kAnswersEnd{5};  // the front: from killing execs to th
 inline constexpr seconds kDrainExtra{7};  // the supervisor, for that
 inline constexpr seconds kCallsEnd{12};   // a host: from cancelling its calls to their end
 inline constexpr seconds kCloseAll{25};   // a host: all its sandboxes; then it cancels
-inline constexpr seconds kCloseLate{3};   // a host: those that were cancelled
-inline constexpr seconds kDestroy{2};     // a host: its plugin's destroy(); then it is killed
-inline constexpr seconds kHostStop{43};   // the supervisor, for these four; then it kills the host
+inline constexpr seconds kCloseLate{4};   // a host: those that were cancelled
+inline constexpr seconds kHostStop{43};   // the supervisor, for these three; then it kills the host
+inline constexpr seconds kDestroy{30};    // a host: its plugin's destroy(), where no supervisor bounds it
 inline constexpr seconds kFrontEnds{5};   // the supervisor: the front, when no host is left
 inline constexpr seconds kOrphans{4};     // the supervisor: processes that no parent waits for
 

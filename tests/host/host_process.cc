@@ -201,7 +201,7 @@ bool HostProcess::channel_ended() {
 }
 
 int HostProcess::exit_code() {
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 6000; ++i) {
     int status = 0;
     if (::waitpid(pid_, &status, WNOHANG) == pid_) {
       pid_ = -1;

@@ -51,7 +51,7 @@ class HostProcess {
   void end_front() { front_.reset(); }
   void end_supervisor() { control_.reset(); }
   bool channel_ended();  // waits for it, up to ten seconds
-  int exit_code();       // waits, up to thirty seconds; -1: still running, -signal: killed
+  int exit_code();       // waits, up to a minute; -1: still running, -signal: killed
 
   [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] long status_number(const std::string& name) const;  // of /proc/<pid>/status
