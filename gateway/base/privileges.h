@@ -12,6 +12,9 @@
 
 namespace isogate {
 
+// RLIMIT_NOFILE that the gateway takes for its processes, where it may.
+inline constexpr uint64_t kMostFiles = 1 << 20;
+
 bool started_by_root();
 
 // uid, gid and groups of `user` (plus the named supplementary groups; a number is a gid), no capability in

@@ -196,12 +196,15 @@ Capacity capacity_of(const LimitsConfig& limits, uint32_t isolation) {
       std::max<size_t>(std::min<size_t>(wanted.calls, (all - for_sandboxes) / kPerCall), 2 * kReserve);
   const rlim_t left = all - std::min<rlim_t>(all, most.calls * kPerCall);
   most.sandboxes = std::clamp<size_t>(left / per_sandbox, 1, wanted.sandboxes);
+  const auto level =
+      files.rlim_cur < kMostFiles ? log::Level::kWarn : log::Level::kInfo;  // can it be raised?
   if (most.calls < wanted.calls || most.sandboxes < wanted.sandboxes)
-    log::warn("open_files_limit_too_low", {{"calls", most.calls},
-                                           {"wanted", wanted.calls},
-                                           {"sandboxes", most.sandboxes},
-                                           {"wanted_sandboxes", wanted.sandboxes},
-                                           {"open_files", static_cast<uint64_t>(files.rlim_cur)}});
+    log::write(level, "open_files_limit_too_low",
+               {{"calls", most.calls},
+                {"wanted", wanted.calls},
+                {"sandboxes", most.sandboxes},
+                {"wanted_sandboxes", wanted.sandboxes},
+                {"open_files", static_cast<uint64_t>(files.rlim_cur)}});
   return most;
 }
 
@@ -231,7 +234,8 @@ int serve(Start start) {
                               {"generation", start.generation}});
   Server server(*instance, std::move(start.front), kControl, capacity.calls);
   int code = server.run();
-  // A plugin that hangs in destroy() would keep this process for ever.
+  // A plugin that hangs in destroy() would keep this process for ever, where it is replaced or the supervisor
+  // is gone.
   (void)::signal(SIGALRM, SIG_DFL);
   ::alarm(static_cast<unsigned>(budget::kDestroy.count()));
   log::info("backend_host_exiting", {{"backend", start.backend.name}, {"code", code}});

@@ -22,14 +22,14 @@ namespace isogate::supervisor {
 namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD};
-constexpr rlim_t kMostFiles = 1 << 20, kLeastFiles = 512;
+constexpr rlim_t kLeastFiles = 512;
 constexpr auto kOrphanGrace = std::chrono::seconds(1);
 constexpr auto kOrphanDeath = budget::kOrphans - kOrphanGrace;
 
 rlim_t most_files() {
   rlim_t number = 0;
   std::ifstream("/proc/sys/fs/nr_open") >> number;
-  return std::min(kMostFiles, number);
+  return std::min<rlim_t>(kMostFiles, number);
 }
 
 Result<void> raise_open_files() {
