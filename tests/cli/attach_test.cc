@@ -333,6 +333,8 @@ TEST(Shell, OneThatDidNotBeginLeavesNoSandboxOfItsOwn) {
   const Failure failures[] = {{"POST /exec ", "", 400, 200},
                               {"POST /exec ", "--image i", 400, 200},
                               {"POST /exec ", "", 400, 404},
+                              {"POST /exec ", "", 401, 403},
+                              {"POST /exec ", "", 403, 401},
                               {"GET /execs/", "", 409, 200},
                               {"POST /sandboxes ", "--image i", 503, 404}};
   for (const Failure& failure : failures) {
@@ -351,7 +353,7 @@ TEST(Shell, OneThatDidNotBeginLeavesNoSandboxOfItsOwn) {
 }
 
 TEST(Shell, OneThatDidNotBeginNamesTheSandboxThatStays) {
-  for (const char* arguments : {"shell --rm mine", "shell --rm"}) {
+  for (const char* arguments : {"shell --rm --image i mine", "shell --rm"}) {
     FakeGateway gateway([](const std::string& request) {
       if (request.starts_with("POST /exec ")) return refusal(400, "invalid_request", "no");
       return request.starts_with("DELETE") ? refusal(503, "backend_unavailable", "no")

@@ -10,7 +10,7 @@ namespace isogate::cli {
 namespace {
 
 constexpr const char* kLoginShell = R"x(exec "$(command -v bash || echo sh)" -l)x";
-constexpr int kNotFound = 404;
+constexpr int kUnauthorized = 401, kForbidden = 403, kNotFound = 404;
 
 // Ends what a shell that did not begin may have left, whose failure was reported. False: it may be there.
 bool clean_up(const ExecOptions& exec) {
@@ -19,7 +19,8 @@ bool clean_up(const ExecOptions& exec) {
   const auto answer = client->call(
       {.method = "DELETE", .target = "/sandboxes/" + percent_encode(exec.agent) + "?purge=true"});
   if (!answer.ok()) return answer.error().status == ISOGATE_UNAVAILABLE;
-  return answer->ok() || answer->status == kNotFound;
+  const bool may_not = answer->status == kUnauthorized || answer->status == kForbidden;  // nor begin a shell
+  return answer->ok() || may_not || answer->status == kNotFound;
 }
 
 }  // namespace
@@ -36,10 +37,11 @@ int run_shell(const ShellOptions& options) {
   if (!options.image.empty())
     end.exit_code =
         run_sandbox_create({exec.client, exec.agent, options.image, exec.backend, exec.min_isolation});
+  const bool created = !options.image.empty() && end.exit_code == kDone;
   if (end.exit_code == kDone) end = run_attached(exec);
   if (!options.remove) return end.exit_code;
   if (!end.ended) {
-    if (!is_own || end.runs_on || !clean_up(exec))
+    if (end.runs_on || (is_own ? !clean_up(exec) : created))
       advise("Its sandbox stays: `isogate sandbox rm --purge " + exec.agent + "` ends it.");
     return end.exit_code;
   }
