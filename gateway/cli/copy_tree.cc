@@ -97,8 +97,11 @@ class TreeArchiver {
     while ((n = ::read(fd, piece_.data(), 1)) < 0 && errno == EINTR) {
     }
     if (n < 0) leave_out(path, errno);
-    if (n > 0) left_out_.emplace_back(path, "the kernel generates it on reading, and does not say its size");
-    return n == 0;
+    struct stat now {};
+    const bool has_grown = n > 0 && ::fstat(fd, &now) == 0 && now.st_size > 0;
+    if (n <= 0 || has_grown) return n >= 0;
+    left_out_.emplace_back(path, "the kernel generates it on reading, and does not say its size");
+    return false;
   }
 
   // Its size is said before its bytes: one that shrinks meanwhile cannot be completed.
