@@ -182,7 +182,7 @@ Task<void> handle_get(App& app, Exchange& exchange) {
   const double wait = wait_of(exchange);
   const auto exec = app.long_execs->find(exchange.principal.tenant, exchange.agent_param);
   if (!exec) co_return co_await send_journaled(app, exchange);
-  co_await wait_until_found(exchange, exec);
+  (void)co_await found_in_time(exchange, exec);
   if (wait > 0) co_await wait_for_end(exchange, exec, seconds_of(wait));
   co_await send_state(exchange, *exec);
 }
@@ -323,14 +323,19 @@ Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpe
   co_return exec;
 }
 
-Task<void> wait_until_found(Exchange& exchange, std::shared_ptr<LongExec> exec, const Offsets& offsets) {
-  if (exec->has_up_to(offsets)) co_return;
+Task<bool> found_in_time(Exchange& exchange, std::shared_ptr<LongExec> exec, const Offsets& offsets) {
+  if (exec->has_up_to(offsets)) co_return true;
   Killer& client = exchange.watch_client();
   const OnKill on_kill(client, [exec] { exec->changes().notify(); });
   const auto is_news = [&] { return exec->has_up_to(offsets) || client.killed(); };
   co_await exec->changes().until(is_news, kFoundWithin);
   if (client.killed()) throw ClientGone{};
-  if (exec->looked_for()) throw contact_lost("what it has written is not known yet");
+  co_return !exec->looked_for();
+}
+
+Task<void> wait_until_found(Exchange& exchange, std::shared_ptr<LongExec> exec, const Offsets& offsets) {
+  const bool found = co_await found_in_time(exchange, std::move(exec), offsets);
+  if (!found) throw contact_lost("what it has written is not known yet");
 }
 
 void keep_exec(App& app, const std::shared_ptr<LongExec>& exec) {

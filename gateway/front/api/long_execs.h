@@ -16,8 +16,9 @@ Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpe
                                            const LongExec::Terms& terms, uint64_t also = 0);
 
 // Of one that an earlier gateway started: waits until its backend has found it, and its output up to these
-// offsets is there again, but no more than 10 s. Throws ApiError backend_unavailable if it is not found by
-// then, and ClientGone.
+// offsets is there again, but no more than 10 s. False: it is not found by then. Throws ClientGone.
+Task<bool> found_in_time(Exchange& exchange, std::shared_ptr<LongExec> exec, const Offsets& offsets = {});
+// The same, and throws ApiError backend_unavailable if it is not found by then.
 Task<void> wait_until_found(Exchange& exchange, std::shared_ptr<LongExec> exec, const Offsets& offsets = {});
 
 // If it was taken: from now on calls find it by its exec_id, until some time after its end.
