@@ -250,7 +250,7 @@ class State::Writer {
     bool changed = false;
     {
       std::lock_guard lock(mutex_);
-      if (!error && dropped_ > reported_dropped_) {
+      if ((!error || stopping_) && dropped_ > reported_dropped_) {
         reported_dropped_ = dropped_;
         lost = Error{ISOGATE_RESOURCE_EXHAUSTED, 0, lost_text()};
       }
