@@ -297,8 +297,7 @@ void Backends::judge(Backend& backend, const SandboxRow& sandbox, const ipc::Rep
   const bool up = backend.channel && backend.channel->open();
   if (reply.status == ISOGATE_LOST && up) return;  // one call went wrong, and its program may be why
   if (reply.status == ISOGATE_OK) backend.breakers.succeeded(sandbox.tenant);
-  if (reply.status != ISOGATE_UNAVAILABLE && reply.status != ISOGATE_LOST)
-    return backend.breakers.undecided(sandbox.tenant);
+  if (reply.status != ISOGATE_UNAVAILABLE && reply.status != ISOGATE_LOST) return;
   backend.probed = {};  // the next probe is due
   const auto now = std::chrono::steady_clock::now();
   if (!backend.breakers.failed(sandbox.tenant, sandbox.sandbox_id, now, reply.message)) return;

@@ -77,8 +77,8 @@ void Breakers::started(const std::string& tenant, Time now) {
   if (const auto found = of_.find(tenant); found != of_.end()) found->second.started(now);
 }
 
-void Breakers::undecided(const std::string& tenant) {
-  if (const auto found = of_.find(tenant); found != of_.end()) found->second.undecided();
+void Breakers::ended(const std::string& tenant) {
+  if (const auto found = of_.find(tenant); found != of_.end()) found->second.ended();
 }
 
 bool Breakers::failed(const std::string& tenant, const std::string& sandbox_id, Time now,

@@ -32,7 +32,7 @@ class Breaker {
   void started(Time now);  // a call is being made; in the half-open state it is the trial
   void succeeded();        // a call ended well, or a probe was good: closed, delay reset
   void failed(Time now, const std::string& sandbox_id, std::string reason);
-  void undecided() { trial_ = false; }  // it ended in a way that shows neither
+  void ended() { trial_ = false; }  // that call has ended, also in a way that shows neither
 
   [[nodiscard]] State state(Time now) const;
   // For a person: what failed, how often, and when the next trial is. Empty while closed.
@@ -59,7 +59,7 @@ class Breakers {
   [[nodiscard]] std::string last_failure(const std::string& tenant) const;      // empty: none since a success
   void started(const std::string& tenant, Time now);
   void succeeded(const std::string& tenant) { of_.erase(tenant); }
-  void undecided(const std::string& tenant);
+  void ended(const std::string& tenant);
   void recovered() { of_.clear(); }  // a probe was good, or its settings are others
   // True when this opened it.
   bool failed(const std::string& tenant, const std::string& sandbox_id, Time now, std::string reason);

@@ -57,11 +57,9 @@ struct Sandbox {
   std::string ports_refused = "its network was not measured";
   std::unordered_set<PortCut*> ports;  // of its open connections to ports
 
-  // The replaced host in which calls of it still run; else null. Connections to ports need that host only
-  // where the sandbox runs in it.
+  // The replaced host in which calls of it still run; else null.
   [[nodiscard]] std::shared_ptr<BackendChannel> busy_before(const BackendChannel& now) const {
-    const bool busy = calls > (runs ? 0 : ports.size());
-    return busy && has_host() && open_in.get() != &now ? open_in : nullptr;
+    return calls > 0 && has_host() && open_in.get() != &now ? open_in : nullptr;
   }
   void closed() {
     closing.reset();

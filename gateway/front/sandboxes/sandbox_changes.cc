@@ -28,6 +28,13 @@ asio::awaitable<ipc::Reply> ask_to_close(Sandbox& sandbox, std::shared_ptr<Backe
   co_return co_await channel->call(std::move(call));
 }
 
+// Whether that host may have it open after this answer to its close. From a replaced host that hangs the next
+// one takes it, unless something of it runs there.
+bool has_it(const Sandbox& sandbox, const BackendChannel& host, const ipc::Reply& closed) {
+  if (closed.status == ISOGATE_NO_SANDBOX || !host.connected()) return false;
+  return sandbox.runs || host.open() || closed.status != ISOGATE_LOST;
+}
+
 }  // namespace
 
 // One opening. A reload may replace the channel and the claims of the backend before the sandbox is open and
@@ -86,7 +93,10 @@ struct SandboxChanges::Opening {
     if (for_a_call) backend.breakers.started(row.tenant, std::chrono::steady_clock::now());
     const uint32_t known = sandbox.known && row.was_accepted() ? ISOGATE_OPEN_KNOWN : 0u;
     const ipc::Reply reply = co_await send(known);
-    if (for_a_call) owner.backends_.judge(backend, row, reply);
+    if (for_a_call) {
+      owner.backends_.judge(backend, row, reply);
+      backend.breakers.ended(row.tenant);
+    }
     if (reply.status == ISOGATE_SANDBOX_LOST) row.state = SandboxRow::State::kLost;
     if (reply.status == ISOGATE_OK) {
       opened = std::get<ipc::Opened>(reply.value);
@@ -146,8 +156,8 @@ struct SandboxChanges::Opening {
     const auto before = sandbox.open_in;
     if (before && before != channel && before->connected()) {
       const ipc::Reply reply = co_await ask_to_close(sandbox, before, ISOGATE_CLOSE_DETACH, "hand-over");
-      const bool closed = reply.status == ISOGATE_OK || reply.status == ISOGATE_NO_SANDBOX;
-      if (!closed && before->connected()) {
+      const bool closed = reply.status == ISOGATE_OK || !has_it(sandbox, *before, reply);
+      if (!closed) {
         throw ApiError{.code = Code::kBackendUnavailable,
                        .message = "the backend host from before the reload has not released this sandbox",
                        .retry_after_sec = 1};
@@ -352,7 +362,7 @@ asio::awaitable<void> SandboxChanges::close_in(Sandbox& sandbox, std::shared_ptr
                                                const std::string& request_id) {
   const uint32_t mode = sandbox.closing.value_or(ISOGATE_CLOSE_STOP);
   const ipc::Reply reply = co_await ask_to_close(sandbox, channel, mode, request_id);
-  if (reply.status == ISOGATE_NO_SANDBOX || !channel->connected()) sandbox.open_in.reset();
+  if (!has_it(sandbox, *channel, reply)) sandbox.open_in.reset();
   if (reply.status != ISOGATE_OK) throw from_backend({reply.status, reply.os_errno, reply.message});
   sandbox.closed();
 }
