@@ -121,7 +121,8 @@ TEST(ConfigCommand, ClientVariablesAreNoMistake) {
   auto done =
       run_isogate({"config", "check", directory.file("c.yaml", "backends: [{name: local}]\n")}, options);
   EXPECT_EQ(done.exit_code, 0);
-  EXPECT_EQ(done.err.find("ISOGATE_"), std::string::npos) << done.err;
+  for (const auto& [name, value] : options.env)
+    EXPECT_EQ(done.err.find(name), std::string::npos) << done.err;
 }
 
 TEST(ConfigCommand, ShowHidesSecrets) {

@@ -22,6 +22,7 @@ Terminal::Terminal(const std::vector<std::string>& argv) {
   pid_ = ::forkpty(&master, nullptr, nullptr, &size);
   if (pid_ < 0) throw std::runtime_error("cannot make a pseudo-terminal");
   if (pid_ == 0) {
+    for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) ::signal(number, SIG_DFL);
     ::setenv("TERM", "dumb", 1);
     ::execvp(program[0], program.data());
     ::_exit(127);

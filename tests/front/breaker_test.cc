@@ -63,7 +63,7 @@ TEST(Breakers, ATrialThatShowsNothingLetsTheNextOneTry) {
   ASSERT_FALSE(breakers.blocked("a", after(seconds(6))));
   breakers.started("a", after(seconds(6)));
   ASSERT_TRUE(breakers.blocked("a", after(seconds(7)))) << "one at a time";
-  breakers.undecided("a");
+  breakers.ended("a");
   EXPECT_FALSE(breakers.blocked("a", after(seconds(7))));
   EXPECT_NE(breakers.last_failure("a"), "") << "it is not over";
 }

@@ -73,7 +73,7 @@ TEST_P(CommandTest, a_program_that_was_just_written_is_waited_for) {
   for (const bool searched : {false, true}) {
     Fd writer(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     std::thread closer([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
       writer.reset();
     });
     Command command = shell("");

@@ -250,7 +250,7 @@ TEST_F(EnclosureTest, a_program_that_was_just_written_is_waited_for) {
   ASSERT_EQ(::write(writer.get(), "#!/bin/sh\nexit 0\n", 17), 17);
   ASSERT_EQ(::fchmod(writer.get(), 0755), 0);
   std::thread closer([&] {
-    ::usleep(30'000);
+    ::usleep(5'000);
     writer.reset();
   });
   Command command = shell_in("");

@@ -50,11 +50,19 @@ pid_t spawn(const std::vector<std::string>& argv, const ProgramOptions& options,
   posix_spawn_file_actions_adddup2(&actions, in, 0);
   posix_spawn_file_actions_adddup2(&actions, out, 1);
   posix_spawn_file_actions_adddup2(&actions, err, 2);
+  posix_spawnattr_t attributes;  // whoever runs the tests may ignore these, which would be inherited
+  posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  sigemptyset(&defaults);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) sigaddset(&defaults, number);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   std::vector<std::string> arguments = argv, env = environment(options);
   pid_t pid = -1;
-  int error = posix_spawnp(&pid, argv.at(0).c_str(), &actions, nullptr, pointers(arguments).data(),
+  int error = posix_spawnp(&pid, argv.at(0).c_str(), &actions, &attributes, pointers(arguments).data(),
                            pointers(env).data());
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
   if (error != 0) throw std::runtime_error("cannot start " + argv[0] + ": " + std::strerror(error));
   return pid;
 }
