@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,14 @@ void append(std::string& out, uint32_t stream, uint16_t frame_flags, uint32_t ve
             const isogate_file_request& request);
 // `listeners`: whether the runner takes them (1.1).
 void append(std::string& out, uint32_t stream, const isogate_evidence_request& request, bool listeners);
+
+// What isogate_evidence and isogate_runner_result have in common.
+template <typename Measured>
+auto measured(Measured& of) {
+  return std::tie(of.uid, of.gid, of.no_new_privs, of.seccomp_mode, of.cap_inheritable, of.cap_permitted,
+                  of.cap_effective, of.cap_bounding, of.cap_ambient, of.ns_mnt, of.ns_pid, of.ns_net, of.ns_ipc,
+                  of.ns_uts, of.ns_user, of.ns_cgroup, of.visible_processes);
+}
 
 // The contents of a client's frames. parse() is pure; false: the payload breaks the protocol's layout.
 

@@ -25,23 +25,7 @@ Answer MeasureCall::run() {
   isogate_runner_result& result = answer.result;
   result.evidence_flags =
       found->flags | try_network({order_.gateway_address, order_.head.gateway_port, order_.listeners});
-  result.uid = found->uid;
-  result.gid = found->gid;
-  result.no_new_privs = found->no_new_privs;
-  result.seccomp_mode = found->seccomp_mode;
-  result.cap_inheritable = found->cap_inheritable;
-  result.cap_permitted = found->cap_permitted;
-  result.cap_effective = found->cap_effective;
-  result.cap_bounding = found->cap_bounding;
-  result.cap_ambient = found->cap_ambient;
-  result.ns_mnt = found->ns_mnt;
-  result.ns_pid = found->ns_pid;
-  result.ns_net = found->ns_net;
-  result.ns_ipc = found->ns_ipc;
-  result.ns_uts = found->ns_uts;
-  result.ns_user = found->ns_user;
-  result.ns_cgroup = found->ns_cgroup;
-  result.visible_processes = found->visible_processes;
+  link::measured(result) = link::measured(*found);
   result.limit_memory_bytes = limits.get(ISOGATE_LIMIT_MEMORY_BYTES);
   result.limit_cpu_millis = limits.get(ISOGATE_LIMIT_CPU_MILLIS);
   result.limit_pids = limits.get(ISOGATE_LIMIT_PIDS);
