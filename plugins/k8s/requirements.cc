@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/hash.h"
+#include "lib/text.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/pod/provision.h"
@@ -19,56 +20,27 @@ constexpr const char* kRole = "deploy/k8s/rbac.yaml has the role";
 constexpr const char* kEnforce = "pod-security.kubernetes.io/enforce";
 
 struct Need {
-  const char *group, *resource, *subresource, *verb;
+  const char *group, *resource, *subresource, *verbs;
 };
 // As in deploy/k8s/rbac.yaml, with the verbs that each needs.
 constexpr Need kNeeds[] = {
-    {"", "pods", "", "create"},
-    {"", "pods", "", "delete"},
-    {"", "pods", "", "get"},
-    {"", "pods", "", "list"},
-    {"", "pods", "", "watch"},
-    {"", "pods", "exec", "create"},
-    {"", "pods", "exec", "get"},
-    {"coordination.k8s.io", "leases", "", "create"},
-    {"coordination.k8s.io", "leases", "", "delete"},
-    {"coordination.k8s.io", "leases", "", "get"},
-    {"coordination.k8s.io", "leases", "", "list"},
-    {"coordination.k8s.io", "leases", "", "update"},
-    {"networking.k8s.io", "networkpolicies", "", "create"},
-    {"networking.k8s.io", "networkpolicies", "", "delete"},
-    {"networking.k8s.io", "networkpolicies", "", "get"},
+    {"", "pods", "", "create delete get list watch"},
+    {"", "pods", "exec", "create get"},
+    {"coordination.k8s.io", "leases", "", "create delete get list update"},
+    {"networking.k8s.io", "networkpolicies", "", "create delete get"},
 };
-constexpr Need kClaimNeeds[] = {
-    {"", "persistentvolumeclaims", "", "create"},
-    {"", "persistentvolumeclaims", "", "delete"},
-    {"", "persistentvolumeclaims", "", "get"},
-};
-
+constexpr Need kClaimNeeds[] = {{"", "persistentvolumeclaims", "", "create delete get"}};
 constexpr Need kLivenessNeeds[] = {{"", "pods", "log", "get"}};
-
-constexpr Need kJobNeeds[] = {
-    {"batch", "jobs", "", "create"},
-    {"batch", "jobs", "", "delete"},
-    {"batch", "jobs", "", "get"},
-};
-
-constexpr Need kSandboxNeeds[] = {
-    {"agents.x-k8s.io", "sandboxes", "", "create"},
-    {"agents.x-k8s.io", "sandboxes", "", "delete"},
-    {"agents.x-k8s.io", "sandboxes", "", "get"},
-};
-
+constexpr Need kJobNeeds[] = {{"batch", "jobs", "", "create delete get"}};
+constexpr Need kSandboxNeeds[] = {{"agents.x-k8s.io", "sandboxes", "", "create delete get"}};
 constexpr Need kSandboxClaimNeeds[] = {
-    {"extensions.agents.x-k8s.io", "sandboxclaims", "", "create"},
-    {"extensions.agents.x-k8s.io", "sandboxclaims", "", "delete"},
-    {"extensions.agents.x-k8s.io", "sandboxclaims", "", "get"},
+    {"extensions.agents.x-k8s.io", "sandboxclaims", "", "create delete get"},
     {"extensions.agents.x-k8s.io", "sandboxtemplates", "", "get"},
     {"extensions.agents.x-k8s.io", "sandboxwarmpools", "", "get"},
     {"agents.x-k8s.io", "sandboxes", "", "get"},
 };
 
-bool may(Services& services, const Need& need, const Budget& budget) {
+bool may(Services& services, const Need& need, const std::string& verb, const Budget& budget) {
   const Json review = {{"apiVersion", "authorization.k8s.io/v1"},
                        {"kind", "SelfSubjectAccessReview"},
                        {"spec",
@@ -77,7 +49,7 @@ bool may(Services& services, const Need& need, const Budget& budget) {
                            {"group", need.group},
                            {"resource", need.resource},
                            {"subresource", need.subresource},
-                           {"verb", need.verb}}}}}};
+                           {"verb", verb}}}}}};
   const Json answer =
       services.api.create({"authorization.k8s.io/v1", "", "selfsubjectaccessreviews"}, review, budget);
   return member(member(answer, "status"), "allowed") == true;
@@ -86,10 +58,12 @@ bool may(Services& services, const Need& need, const Budget& budget) {
 template <size_t N>
 void add_lacking(Services& services, const Need (&needs)[N], std::string& found, const Budget& budget) {
   for (const Need& need : needs) {
-    if (may(services, need, budget)) continue;
     const std::string what =
         std::string(need.resource) + (*need.subresource != 0 ? "/" : "") + need.subresource;
-    found += (found.empty() ? "" : ", ") + std::string(need.verb) + " " + what;
+    for (const std::string_view each : split(need.verbs, ' ')) {
+      const std::string verb(each);
+      if (!may(services, need, verb, budget)) found += (found.empty() ? "" : ", ") + verb + " " + what;
+    }
   }
 }
 
