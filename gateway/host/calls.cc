@@ -219,33 +219,17 @@ Result<Value> Calls::serve(const ipc::OrphansCall& call) {
   return done(items.finish(taken((*orphans)->list(instance_.get(), &abi.call, &sink, &abi.error), abi)));
 }
 
-Result<Value> Calls::serve(const ipc::ExecCall& call) {
-  return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return exec(call, sandbox); });
-}
-
-Result<Value> Calls::serve(const ipc::FileCall& call) {
-  return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return file(call, sandbox); });
-}
-
-Result<Value> Calls::serve(const ipc::EvidenceCall& call) {
-  return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return evidence(call, sandbox); });
-}
-
-Result<Value> Calls::serve(const ipc::ConnectCall& call) {
-  return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return connect(call, sandbox); });
-}
-
 // When the plugin reports that the sandbox is gone, the next open creates it again.
-template <typename Verb>
-Result<Value> Calls::in_sandbox(const std::string& sandbox_id, Verb verb) {
-  auto lease = sandboxes_.lease(sandbox_id);
+template <typename Message>
+Result<Value> Calls::serve(const Message& call) {
+  auto lease = sandboxes_.lease(call.sandbox_id);
   if (!lease) return lease.error();
-  auto served = verb(lease->sandbox());
+  auto served = serve(call, lease->sandbox());
   if (!served && served.error().status == ISOGATE_NO_SANDBOX) lease->mark_ended();
   return served;
 }
 
-Result<Value> Calls::exec(const ipc::ExecCall& call, isogate_sandbox* sandbox) {
+Result<Value> Calls::serve(const ipc::ExecCall& call, isogate_sandbox* sandbox) {
   AbiCall abi = abi_of(call.call);
   ExecArguments arguments(call);
   isogate_exec_request request = request_of(call, arguments);
@@ -274,7 +258,7 @@ Result<isogate_status> Calls::run(const ipc::ExecCall& call, isogate_sandbox* sa
   return verb(sandbox, &abi.call, &request, &how, &result, &abi.error);
 }
 
-Result<Value> Calls::connect(const ipc::ConnectCall& call, isogate_sandbox* sandbox) {
+Result<Value> Calls::serve(const ipc::ConnectCall& call, isogate_sandbox* sandbox) {
   if (instance_.api().connect == nullptr)
     return left_out(instance_.description(), "connect to ports of a sandbox");
   AbiCall abi = abi_of(call.call);
@@ -286,7 +270,7 @@ Result<Value> Calls::connect(const ipc::ConnectCall& call, isogate_sandbox* sand
   return done(taken(instance_.api().connect(sandbox, &abi.call, &request, &abi.error), abi));
 }
 
-Result<Value> Calls::file(const ipc::FileCall& call, isogate_sandbox* sandbox) {
+Result<Value> Calls::serve(const ipc::FileCall& call, isogate_sandbox* sandbox) {
   using ipc::FileVerb;
   const isogate_backend_api& api = instance_.api();
   AbiCall abi = abi_of(call.call);
@@ -295,17 +279,15 @@ Result<Value> Calls::file(const ipc::FileCall& call, isogate_sandbox* sandbox) {
   entry.struct_size = sizeof entry;
   uint64_t written = 0;
   switch (call.verb) {
-    case FileVerb::kRead: {
-      auto read = taken(api.read(sandbox, &abi.call, &request, &entry, &abi.error), abi);
-      return read ? Result<Value>(entry_of(entry)) : read.error();
+    case FileVerb::kRead:
+    case FileVerb::kStat: {
+      const auto verb = call.verb == FileVerb::kRead ? api.read : api.stat;
+      auto looked = taken(verb(sandbox, &abi.call, &request, &entry, &abi.error), abi);
+      return looked ? Result<Value>(entry_of(entry)) : looked.error();
     }
     case FileVerb::kWrite: {
       auto wrote = taken(api.write(sandbox, &abi.call, &request, &written, &abi.error), abi);
       return wrote ? Result<Value>(ipc::Written{written}) : wrote.error();
-    }
-    case FileVerb::kStat: {
-      auto looked = taken(api.stat(sandbox, &abi.call, &request, &entry, &abi.error), abi);
-      return looked ? Result<Value>(entry_of(entry)) : looked.error();
     }
     case FileVerb::kList:
       return list(call, abi, request, sandbox);
@@ -349,7 +331,7 @@ Result<Value> Calls::change(Change function, const char* verb, AbiCall& abi,
   return done(taken(function(sandbox, &abi.call, &request, &abi.error), abi));
 }
 
-Result<Value> Calls::evidence(const ipc::EvidenceCall& call, isogate_sandbox* sandbox) {
+Result<Value> Calls::serve(const ipc::EvidenceCall& call, isogate_sandbox* sandbox) {
   if (instance_.api().evidence == nullptr) return left_out(instance_.description(), "measure its isolation");
   AbiCall abi = abi_of(call.call);
   isogate_evidence_request request{};

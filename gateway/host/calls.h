@@ -26,19 +26,16 @@ class Calls {
   Result<Value> serve(const ipc::CloseCall& call);
   Result<Value> serve(const ipc::EnumerateCall& call);
   Result<Value> serve(const ipc::OrphansCall& call);
-  Result<Value> serve(const ipc::ExecCall& call);
-  Result<Value> serve(const ipc::FileCall& call);
-  Result<Value> serve(const ipc::EvidenceCall& call);
-  Result<Value> serve(const ipc::ConnectCall& call);
 
-  template <typename Verb>
-  Result<Value> in_sandbox(const std::string& sandbox_id, Verb verb);
-  Result<Value> exec(const ipc::ExecCall& call, isogate_sandbox* sandbox);
+  // All others, in their sandbox.
+  template <typename Message>
+  Result<Value> serve(const Message& call);
+  Result<Value> serve(const ipc::ExecCall& call, isogate_sandbox* sandbox);
   Result<isogate_status> run(const ipc::ExecCall& call, isogate_sandbox* sandbox, AbiCall& abi,
                              const isogate_exec_request& request, isogate_exec_result& result);
-  Result<Value> evidence(const ipc::EvidenceCall& call, isogate_sandbox* sandbox);
-  Result<Value> connect(const ipc::ConnectCall& call, isogate_sandbox* sandbox);
-  Result<Value> file(const ipc::FileCall& call, isogate_sandbox* sandbox);
+  Result<Value> serve(const ipc::EvidenceCall& call, isogate_sandbox* sandbox);
+  Result<Value> serve(const ipc::ConnectCall& call, isogate_sandbox* sandbox);
+  Result<Value> serve(const ipc::FileCall& call, isogate_sandbox* sandbox);
   Result<Value> list(const ipc::FileCall& call, AbiCall& abi, const isogate_file_request& request,
                      isogate_sandbox* sandbox);
   Result<decltype(ipc::Reply::value)> disk_use(AbiCall& abi, isogate_sandbox* sandbox);

@@ -27,11 +27,10 @@ bool has_nul(std::string_view text) { return text.find('\0') != std::string_view
 bool is_alnum(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
 // The first check that failed, or nothing.
-template <typename... Checks>
-Result<void> all(Checks... checks) {
-  Result<void> result;
-  (void)((result = checks(), result.ok()) && ...);
-  return result;
+Result<void> all(std::initializer_list<Result<void>> checks) {
+  for (const Result<void>& each : checks)
+    if (!each) return each;
+  return {};
 }
 
 Result<void> sandbox_id_fits(std::string_view id) {
@@ -145,9 +144,9 @@ Result<void> keep_fits(const ipc::ExecCall& call) {
   const bool starts = call.keep == ipc::Keep::kStart;
   if (starts && call.grace_sec == 0) return invalid("a record keeps an exec for no time");
   if (starts && call.state) return invalid("a record has a `state` that its exec does not use");
-  return all([&] { return kind_of_event(call.detach.get(), true, "detach"); },
-             [&] { return kind_of_event(call.input_end.get(), true, "input_end", true); },
-             [&] { return kind_of_stream(call.state.get(), Direction::kWrite, !starts, "state"); });
+  return all({kind_of_event(call.detach.get(), true, "detach"),
+              kind_of_event(call.input_end.get(), true, "input_end", true),
+              kind_of_stream(call.state.get(), Direction::kWrite, !starts, "state")});
 }
 
 Result<void> argv_fits(const std::vector<std::string>& argv) {
@@ -172,11 +171,8 @@ Result<void> body_fits(const ipc::FileCall& call) {
   if (!reads && call.complete) return invalid("a record has a `complete` that its verb does not use");
   if (!reads && !writes)
     return call.body ? invalid("a record has a body that its verb does not use") : Result<void>();
-  return all(
-      [&] {
-        return kind_of_stream(call.body.get(), reads ? Direction::kRead : Direction::kWrite, true, "body");
-      },
-      [&] { return kind_of_event(call.complete.get(), reads, "complete", true); });
+  return all({kind_of_stream(call.body.get(), reads ? Direction::kRead : Direction::kWrite, true, "body"),
+              kind_of_event(call.complete.get(), reads, "complete", true)});
 }
 
 }  // namespace
@@ -188,45 +184,39 @@ Result<void> check(const ipc::PingCall& call, const BackendConfig&) { return hea
 Result<void> check(const ipc::OpenCall& call, const BackendConfig& settings) {
   if ((call.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0 && !settings.limits_best_effort)
     return denied("limits are enforced or the sandbox is refused: `limits: best_effort` is not configured");
-  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
-             [&] { return agent_id_fits(call.agent_id); }, [&] { return text_fits(call.tenant, "tenant"); },
-             [&] { return text_fits(call.handle, "handle"); }, [&] { return image_fits(call, settings); },
-             [&] { return flags_known(call.flags, kOpenFlags); });
+  return all({header_fits(call.call), sandbox_id_fits(call.sandbox_id), agent_id_fits(call.agent_id),
+              text_fits(call.tenant, "tenant"), text_fits(call.handle, "handle"), image_fits(call, settings),
+              flags_known(call.flags, kOpenFlags)});
 }
 
 Result<void> check(const ipc::CloseCall& call, const BackendConfig&) {
   if (call.mode > ISOGATE_CLOSE_PURGE) return invalid("a record has an unknown mode of closing");
-  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); });
+  return all({header_fits(call.call), sandbox_id_fits(call.sandbox_id)});
 }
 
 Result<void> check(const ipc::EnumerateCall& call, const BackendConfig&) {
-  return all([&] { return header_fits(call.call); },
-             [&] { return kind_of_stream(call.out.get(), Direction::kWrite, true, "out"); });
+  return all({header_fits(call.call), kind_of_stream(call.out.get(), Direction::kWrite, true, "out")});
 }
 
 Result<void> check(const ipc::OrphansCall& call, const BackendConfig&) {
   if (auto fits = header_fits(call.call); !fits) return fits;
   if (call.sandbox_id.empty()) return kind_of_stream(call.out.get(), Direction::kWrite, true, "out");
-  return all([&] { return sandbox_id_fits(call.sandbox_id); },
-             [&] { return flags_known(call.flags, ISOGATE_ORPHANS_RUNNING); });
+  return all({sandbox_id_fits(call.sandbox_id), flags_known(call.flags, ISOGATE_ORPHANS_RUNNING)});
 }
 
 Result<void> check(const ipc::ExecCall& call, const BackendConfig& settings) {
   if ((call.flags & ISOGATE_EXEC_LIMITS_SAMPLED) != 0 && !settings.exec_limits_sampled)
     return denied("limits are enforced or the exec is refused: `limits.exec: sampled` is not configured");
-  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
-             [&] { return exec_id_fits(call.exec_id); }, [&] { return user_admitted(call.user, settings); },
-             [&] {
-               return flags_known(call.flags,
-                                  ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR);
-             },
-             [&] { return text_fits(call.cwd, "cwd"); },
-             [&] { return call.keep == ipc::Keep::kRejoin ? Result<void>() : argv_fits(call.argv); },
-             [&] { return env_fits(call.env); }, [&] { return keep_fits(call); },
-             [&] { return kind_of_stream(call.std_in.get(), Direction::kRead, false, "stdin"); },
-             [&] { return kind_of_stream(call.std_out.get(), Direction::kWrite, false, "stdout"); },
-             [&] { return kind_of_stream(call.std_err.get(), Direction::kWrite, false, "stderr"); },
-             [&] { return kind_of_stream(call.control.get(), Direction::kRead, false, "control"); });
+  return all(
+      {header_fits(call.call), sandbox_id_fits(call.sandbox_id), exec_id_fits(call.exec_id),
+       user_admitted(call.user, settings),
+       flags_known(call.flags, ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR),
+       text_fits(call.cwd, "cwd"), call.keep == ipc::Keep::kRejoin ? Result<void>() : argv_fits(call.argv),
+       env_fits(call.env), keep_fits(call),
+       kind_of_stream(call.std_in.get(), Direction::kRead, false, "stdin"),
+       kind_of_stream(call.std_out.get(), Direction::kWrite, false, "stdout"),
+       kind_of_stream(call.std_err.get(), Direction::kWrite, false, "stderr"),
+       kind_of_stream(call.control.get(), Direction::kRead, false, "control")});
 }
 
 Result<void> check(const ipc::FileCall& call, const BackendConfig& settings) {
@@ -235,26 +225,22 @@ Result<void> check(const ipc::FileCall& call, const BackendConfig& settings) {
   bool moves = call.verb == ipc::FileVerb::kMove;
   if (moves == call.path_to.empty())
     return invalid("a record has a second path that its verb does not take, or lacks one");
-  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
-             [&] { return user_admitted(call.user, settings); },
-             [&] { return flags_known(call.flags, kFileFlags); },
-             [&] { return path_stays(call.path, call.scope, "path"); },
-             [&] { return moves ? path_stays(call.path_to, call.scope, "path_to") : Result<void>(); },
-             [&] { return body_fits(call); });
+  return all({header_fits(call.call), sandbox_id_fits(call.sandbox_id), user_admitted(call.user, settings),
+              flags_known(call.flags, kFileFlags), path_stays(call.path, call.scope, "path"),
+              moves ? path_stays(call.path_to, call.scope, "path_to") : Result<void>(), body_fits(call)});
 }
 
 Result<void> check(const ipc::EvidenceCall& call, const BackendConfig&) {
   if (call.gateway_port > 65535) return invalid("a record has a port above 65535");
-  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
-             [&] { return text_fits(call.gateway_address, "gateway_address"); },
-             [&] { return text_fits(call.gateway_listeners, "gateway_listeners"); });
+  return all({header_fits(call.call), sandbox_id_fits(call.sandbox_id),
+              text_fits(call.gateway_address, "gateway_address"),
+              text_fits(call.gateway_listeners, "gateway_listeners")});
 }
 
 Result<void> check(const ipc::ConnectCall& call, const BackendConfig&) {
   if (call.port == 0 || call.port > 65535) return invalid("a record has a port that is not 1 to 65535");
-  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
-             [&] { return kind_of_socket(call.stream.get(), "stream"); },
-             [&] { return kind_of_event(call.ready.get(), true, "ready"); });
+  return all({header_fits(call.call), sandbox_id_fits(call.sandbox_id),
+              kind_of_socket(call.stream.get(), "stream"), kind_of_event(call.ready.get(), true, "ready")});
 }
 
 Result<uint32_t> admitted_egress(uint32_t asked, uint32_t configured) {
