@@ -1,7 +1,6 @@
 #include "plugins/docker/files/volumes.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -136,18 +135,11 @@ void fill_volumes(Services& services, const Owner& owner, const std::string& nam
 }
 
 std::string runner_volume(const Services& services) {
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  bool sound = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
-  const auto add = [&](std::string_view bytes) {
-    sound = sound && EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1;
-  };
   const Owner owner = owner_of_runner(services);
-  add(owner.instance + '\0' + owner.backend + '\0');
-  read_whole(open_runner(services).get(), add);
-  if (!sound || EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) != 1)
-    throw sdk::Error(ISOGATE_INTERNAL, "cannot make the digest of the program isogate-runner");
-  return "isg-runner-" + hex({reinterpret_cast<const char*>(digest.data()), 16});
+  Sha256 sum;
+  sum.add(owner.instance + '\0' + owner.backend + '\0');
+  read_whole(open_runner(services).get(), [&](std::string_view piece) { sum.add(piece); });
+  return "isg-runner-" + hex(std::move(sum).digest().substr(0, 16));
 }
 
 bool is_volume(int directory) {
