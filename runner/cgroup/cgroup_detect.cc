@@ -18,20 +18,6 @@ std::vector<std::string_view> words(std::string_view text, char separator) {
   return parts;
 }
 
-// mountinfo writes space, tab, newline and backslash as \ooo.
-std::string unescape(std::string_view text) {
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 3 < text.size()) {
-      plain += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
-      i += 3;
-    } else {
-      plain += text[i];
-    }
-  }
-  return plain;
-}
-
 struct Mount {
   std::string root, point;
   bool unified = false;
@@ -81,6 +67,19 @@ std::optional<CgroupHierarchy> locate(const std::vector<Mount>& mounts, std::str
 }
 
 }  // namespace
+
+std::string unescape(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 3 < text.size()) {
+      plain += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+      i += 3;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
+}
 
 std::vector<CgroupHierarchy> parse_cgroups(std::string_view mountinfo, std::string_view self) {
   std::vector<Mount> mounts;

@@ -20,6 +20,9 @@ std::vector<CgroupHierarchy> parse_cgroups(std::string_view mountinfo, std::stri
 
 std::vector<CgroupHierarchy> detect_cgroups();
 
+// A path of mountinfo, which writes space, tab, newline and backslash as \ooo.
+std::string unescape(std::string_view text);
+
 // The whole of a small file; empty where it cannot be read, or has more than 64 MiB.
 std::string read_small_file(int directory_fd, const std::string& name);
 

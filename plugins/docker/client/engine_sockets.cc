@@ -44,19 +44,6 @@ struct Spot {
   bool linked = false;  // it may have other names
 };
 
-std::string unescaped(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\\' || i + 3 >= text.size()) {
-      out += text[i];
-      continue;
-    }
-    out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
-    i += 3;
-  }
-  return out;
-}
-
 std::vector<MountRow> mounts_of_this_thread() {
   std::vector<MountRow> rows;
   std::ifstream table("/proc/thread-self/mountinfo");
@@ -65,8 +52,8 @@ std::vector<MountRow> mounts_of_this_thread() {
     MountRow row;
     std::string parent;
     fields >> row.id >> parent >> row.device >> row.root >> row.point;
-    row.root = unescaped(row.root);
-    row.point = unescaped(row.point);
+    row.root = unescape(row.root);
+    row.point = unescape(row.point);
     if (fields) rows.push_back(std::move(row));
   }
   return rows;
