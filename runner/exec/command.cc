@@ -64,6 +64,7 @@ Result<Ending> limited(Result<Ending> ending, Exceeded exceeded) {
 }  // namespace
 
 Result<std::unique_ptr<Terminal>> attach_terminal(const Command& command, RunLoop& loop) {
+  if (!command.pty) return std::unique_ptr<Terminal>();
   auto opened = open_pty(command.identity, command.rows, command.cols);
   if (!opened) return opened.error();
   auto terminal = std::make_unique<Terminal>();
@@ -191,18 +192,14 @@ Result<Ending> CommandRunner::run_in(const Command& command, const PreparedProgr
   RunLoop loop;
   plan(loop, command, slot, *stack);
   program.fill(loop.plan);
-  std::unique_ptr<Terminal> terminal;
-  if (command.pty) {
-    auto attached = attach_terminal(command, loop);
-    if (!attached) return attached.error();
-    terminal = std::move(*attached);
-  }
+  auto terminal = attach_terminal(command, loop);
+  if (!terminal) return terminal.error();
   std::optional<LimitSampler::Watch> watch;
   if (!sampled.empty()) watch.emplace(sampler_, sampled, &loop.reaper_pid);
   run_loop(loop, *stack);
   const Exceeded exceeded = watch ? watch->exceeded() : Exceeded::nothing;
   watch.reset();
-  if (terminal != nullptr && terminal->pump.slave < 0) terminal->pty.slave.release();  // closed by the loop
+  if (*terminal && (*terminal)->pump.slave < 0) (*terminal)->pty.slave.release();  // closed by the loop
   if (loop.result.left_behind) keep_dying(loop);
   const SpawnReport report = *stack->report;
   *again = leaf_was_at_fault(loop, report, slot);
@@ -653,12 +650,8 @@ Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& comma
   loop.result.start_ns = raw::now_ns();
   const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
   for (int i = 0; i < 3; ++i) loop.plan.streams[i] = streams[i] < 0 ? null_of(place) : streams[i];
-  std::unique_ptr<Terminal> terminal;
-  if (command.pty) {
-    auto attached = attach_terminal(command, loop);
-    if (!attached) return attached.error();
-    terminal = std::move(*attached);
-  }
+  auto terminal = attach_terminal(command, loop);
+  if (!terminal) return terminal.error();
   std::vector<int> descriptors(loop.plan.streams, loop.plan.streams + 3);
   for (const Fd& group : *groups) descriptors.push_back(group.get());
   auto init = instruct_init(place, command, order, descriptors);
@@ -676,7 +669,7 @@ Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& comma
         loop.pump != nullptr ? std::optional<SigpipeGuard>(std::in_place) : std::nullopt;
     raw_run_init(loop);
   }
-  if (terminal != nullptr && terminal->pump.slave < 0) terminal->pty.slave.release();  // closed by the loop
+  if (*terminal && (*terminal)->pump.slave < 0) (*terminal)->pty.slave.release();  // closed by the loop
   slot.quota_lifted = loop.result.quota_lifted;
   auto ending = enclosed_ending(place, command, loop, slot);
   dismiss_init(place, std::move(*init), command, loop, slot);
