@@ -18,15 +18,15 @@ class RunnerSandbox : public sdk::Sandbox {
  public:
   void exec(const sdk::Call& call, const isogate_exec_request& request,
             isogate_exec_result& result) override {
-    with_runner(call, [&](sdk::RunnerLink& link) { run(link, call, request, result); });
+    with_program(call, result, [&](sdk::RunnerLink& link) { run(link, call, request, result); });
   }
   void start_kept(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
                   isogate_exec_result& result) override {
-    with_runner(call, [&](sdk::RunnerLink& link) { run_kept(link, call, request, kept, result); });
+    with_program(call, result, [&](sdk::RunnerLink& link) { run_kept(link, call, request, kept, result); });
   }
   void rejoin(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
               isogate_exec_result& result) override {
-    with_runner(call, [&](sdk::RunnerLink& link) { link.rejoin(call, request, kept, result); });
+    with_program(call, result, [&](sdk::RunnerLink& link) { link.rejoin(call, request, kept, result); });
   }
   void read(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) override {
     with_runner(call, [&](sdk::RunnerLink& link) { link.read(call, request, entry); });
@@ -68,6 +68,10 @@ class RunnerSandbox : public sdk::Sandbox {
   // Throws what `verb` throws. If the runner ended before anything was sent, the verb is tried once more on
   // the recreated one. If contact was lost later, it is reported as lost, with the runner's fate.
   virtual void with_runner(const sdk::Call& call, const Verb& verb) = 0;
+  // The same for a verb that waits for the end of a program.
+  virtual void with_program(const sdk::Call& call, isogate_exec_result&, const Verb& verb) {
+    with_runner(call, verb);
+  }
   // Its runner, if it is connected now; else null.
   virtual std::shared_ptr<sdk::RunnerLink> runner_at_hand() = 0;
   // exec() and start_kept() with the surroundings.

@@ -52,10 +52,10 @@ void Sandbox::with_runner(const sdk::Call& call, const Verb& verb) {
   }
 }
 
-void Sandbox::ending(const sdk::Call& call, isogate_exec_result& result, const std::function<void()>& run) {
+void Sandbox::with_program(const sdk::Call& call, isogate_exec_result& result, const Verb& verb) {
   const auto begin = std::chrono::steady_clock::now();
   try {
-    run();
+    with_runner(call, verb);
   } catch (const LostContact& lost) {
     if (!lost.ended || !call.cancelled()) throw;
     result = isogate_exec_result{};

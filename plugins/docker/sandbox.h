@@ -32,18 +32,6 @@ class Sandbox : public RunnerSandbox {
       : RunnerSandbox(surroundings), home_(std::move(home)), container_(std::move(container)) {}
 
   void close(const sdk::Call& call, uint32_t mode) override;
-  void exec(const sdk::Call& call, const isogate_exec_request& request,
-            isogate_exec_result& result) override {
-    ending(call, result, [&] { RunnerSandbox::exec(call, request, result); });
-  }
-  void start_kept(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
-                  isogate_exec_result& result) override {
-    ending(call, result, [&] { RunnerSandbox::start_kept(call, request, kept, result); });
-  }
-  void rejoin(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
-              isogate_exec_result& result) override {
-    ending(call, result, [&] { RunnerSandbox::rejoin(call, request, kept, result); });
-  }
   void evidence(const sdk::Call& call, const isogate_evidence_request& request,
                 isogate_evidence& out) override {
     out = container_->evidence(call, request);
@@ -57,9 +45,9 @@ class Sandbox : public RunnerSandbox {
           ended(ended_) {}
     bool ended;
   };
-  // An exec that is known to have ended with its container is killed, not lost.
-  void ending(const sdk::Call& call, isogate_exec_result& result, const std::function<void()>& run);
   void with_runner(const sdk::Call& call, const Verb& verb) override;
+  // An exec that is known to have ended with its container is killed, not lost.
+  void with_program(const sdk::Call& call, isogate_exec_result& result, const Verb& verb) override;
   std::shared_ptr<sdk::RunnerLink> runner_at_hand() override { return container_->at_hand(); }
   [[noreturn]] void tell_loss(const Container::Way& way, const sdk::Error& error, const sdk::Call& call);
 
