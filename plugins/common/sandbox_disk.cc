@@ -409,7 +409,7 @@ Result<Fd> ready_image(const std::string& directory, int sandbox, uint64_t bytes
 
 }  // namespace
 
-void SandboxDisks::use_loop(Fd home, uint64_t bytes, SandboxDisk& disk) {
+void SandboxDisks::use_own(Fd home, uint64_t bytes, SandboxDisk& disk) {
   disk.home_ = std::move(home);
   disk.mount_ = SandboxDisk::Mount::kOwn;
   disk.enforced_bytes_ = bytes;
@@ -422,7 +422,7 @@ Result<void> SandboxDisks::open_loop(const Wanted& wanted, int sandbox, uint64_t
     if (wanted.keep && is_image_of(sandbox, bytes)) {
       auto home = open_mounted(sandbox, EXT4_SUPER_MAGIC);
       if (!home) return home.error();
-      use_loop(std::move(*home), bytes, disk);
+      use_own(std::move(*home), bytes, disk);
       disk.leave();
       return {};
     }
@@ -448,7 +448,7 @@ Result<void> SandboxDisks::open_loop(const Wanted& wanted, int sandbox, uint64_t
     return done;
   }
   (void)::unlinkat(home.get(), "lost+found", AT_REMOVEDIR);  // e2fsck makes it when it needs it
-  use_loop(std::move(home), bytes, disk);
+  use_own(std::move(home), bytes, disk);
   return {};
 }
 
@@ -470,10 +470,7 @@ Result<void> SandboxDisks::open_tmpfs(const Wanted& wanted, int sandbox, uint64_
     if (!there) (void)unmount(disk.path_).ok();
     return done;
   }
-  disk.home_ = std::move(*home);
-  disk.mount_ = SandboxDisk::Mount::kOwn;
-  disk.enforced_bytes_ = bytes;
-  disk.quota_ = file_system_quota(Fd(::fcntl(disk.home_.get(), F_DUPFD_CLOEXEC, 0)));
+  use_own(std::move(*home), bytes, disk);
   return {};
 }
 
