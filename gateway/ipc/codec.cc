@@ -136,40 +136,21 @@ void header(Wire& wire, Message& message) {
   names(wire, message.call.request_id);
 }
 
-void strings(Writer& wire, const std::vector<std::string>& list) {
-  if (list.size() > kMaxItems) return wire.refuse();
-  wire.number(static_cast<uint32_t>(list.size()));
-  for (const std::string& item : list) wire.text(item, kMaxRecordBytes);
+// `each` has the fields of one item.
+template <typename T, typename Each>
+void list(Writer& wire, const std::vector<T>& items, Each each) {
+  if (items.size() > kMaxItems) return wire.refuse();
+  wire.number(static_cast<uint32_t>(items.size()));
+  for (const T& item : items) each(item);
 }
 
 // Grows with the bytes present: a count alone allocates nothing.
-void strings(Reader& wire, std::vector<std::string>& list) {
+template <typename T, typename Each>
+void list(Reader& wire, std::vector<T>& items, Each each) {
   uint32_t count = 0;
   wire.number(count);
   if (count > kMaxItems) wire.refuse("a count over its cap");
-  for (uint32_t i = 0; i < count && wire.ok(); ++i) wire.text(list.emplace_back(), kMaxRecordBytes);
-}
-
-using Pairs = std::vector<std::pair<std::string, std::string>>;
-
-void pairs(Writer& wire, const Pairs& list) {
-  if (list.size() > kMaxItems) return wire.refuse();
-  wire.number(static_cast<uint32_t>(list.size()));
-  for (const auto& [key, value] : list) {
-    wire.text(key, kMaxRecordBytes);
-    wire.text(value, kMaxRecordBytes);
-  }
-}
-
-void pairs(Reader& wire, Pairs& list) {
-  uint32_t count = 0;
-  wire.number(count);
-  if (count > kMaxItems) wire.refuse("a count over its cap");
-  for (uint32_t i = 0; i < count && wire.ok(); ++i) {
-    auto& [key, value] = list.emplace_back();
-    wire.text(key, kMaxRecordBytes);
-    wire.text(value, kMaxRecordBytes);
-  }
+  for (uint32_t i = 0; i < count && wire.ok(); ++i) each(items.emplace_back());
 }
 
 template <typename M, typename T>
@@ -211,8 +192,12 @@ void fields(Wire& wire, M& exec) {
   names(wire, exec.sandbox_id, exec.exec_id, exec.user);
   wire.text(exec.cwd, kMaxPathBytes);
   numbers(wire, exec.flags, exec.rows, exec.cols);
-  strings(wire, exec.argv);
-  pairs(wire, exec.env);
+  const auto text = [&wire](auto& each) { wire.text(each, kMaxRecordBytes); };
+  list(wire, exec.argv, text);
+  list(wire, exec.env, [&text](auto& each) {
+    text(each.first);
+    text(each.second);
+  });
   fields_of_limits(wire, exec.limits);
   auto keep = static_cast<uint32_t>(exec.keep);
   numbers(wire, keep, exec.grace_sec);
