@@ -17,12 +17,6 @@ using Json = nlohmann::json;
 
 std::string text_of(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
 
-Json names_of(const Config& config) {
-  Json names = Json::array();
-  for (const BackendConfig& backend : config.backends) names.push_back(backend.name);
-  return names;
-}
-
 Json tls_of(const TlsMaterial& tls) {
   return {{"certificate", tls.certificate},
           {"key", tls.key},
@@ -79,7 +73,6 @@ std::string front_start_message(const FrontStart& start) {
                   {"listeners", start.listeners},
                   {"kinds", start.kinds},
                   {"tls", tls_of(*start.tls)},
-                  {"backends", names_of(*start.config)},
                   {"state_dir", start.state_dir}});
 }
 
@@ -88,8 +81,7 @@ std::string front_reload_message(const Config& config, const std::string& local_
   return text_of({{"type", "reload"},
                   {"config", Json::parse(front_document(config))},
                   {"local_key_sha256", local_key_sha256},
-                  {"tls", tls_of(tls)},
-                  {"backends", names_of(config)}});
+                  {"tls", tls_of(tls)}});
 }
 
 std::string backend_up_message(const std::string& name, uint64_t generation, uint64_t settings) {

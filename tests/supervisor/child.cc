@@ -93,9 +93,10 @@ int front() {
       if (message["state"] == "down") backends.erase(message["name"]);
       if (message["state"] == "up") backends[message["name"]] = std::move(record->fds.at(0));
     } else if (type == "reload") {
-      const std::vector<std::string> names = message["backends"];
+      const Json all = message["config"]["backends"];
       std::erase_if(backends, [&](const auto& each) {
-        return std::find(names.begin(), names.end(), each.first) == names.end();
+        return std::none_of(all.begin(), all.end(),
+                            [&](const Json& one) { return one["name"] == each.first; });
       });
     } else if (type == "drain" && act != "no-drain") {
       tell_supervisor({{"type", "drained"}});

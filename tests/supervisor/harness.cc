@@ -28,6 +28,12 @@ void write_whole(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+Json backend_names(const Json& message) {
+  Json names = Json::array();
+  for (const Json& each : message["config"]["backends"]) names.push_back(each["name"]);
+  return names;
+}
+
 BackendConfig backend(const std::string& name, const std::string& act) {
   BackendConfig config;
   config.name = name;

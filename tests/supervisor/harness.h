@@ -26,6 +26,7 @@ using Json = nlohmann::json;
   GTEST_SKIP() << "the users isogate and isogate-host are missing: run scripts/install-deps.sh"
 
 BackendConfig backend(const std::string& name, const std::string& act = "");
+Json backend_names(const Json& message);  // in the configuration that the front got
 
 class Supervised {
  public:

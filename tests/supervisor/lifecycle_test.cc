@@ -26,7 +26,7 @@ TEST_F(Lifecycle, starts_a_front_and_a_host_for_each_backend) {
   Supervised gateway({.backends = {backend("one"), backend("two")}});
   const Json start = gateway.line("front got start");
   EXPECT_EQ(start["fds"], 2);
-  EXPECT_EQ(start["message"]["backends"], Json({"one", "two"}));
+  EXPECT_EQ(backend_names(start["message"]), Json({"one", "two"}));
   EXPECT_EQ(start["message"]["state_dir"], gateway.state_dir());
   EXPECT_EQ(start["message"]["listeners"].size(), 2u);
   EXPECT_EQ(start["message"]["peer_uids"][0], 0);
