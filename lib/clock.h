@@ -24,6 +24,12 @@ inline std::string utc_text(int64_t seconds) {
   return {text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts)};
 }
 
+// "3 s", or "1500 ms".
+inline std::string seconds_text(std::chrono::milliseconds time) {
+  return time.count() % 1000 == 0 ? std::to_string(time.count() / 1000) + " s"
+                                  : std::to_string(time.count()) + " ms";
+}
+
 // "2026-01-31T23:59:59.999Z" of the milliseconds since then, which are not before it.
 inline std::string utc_text_of_ms(int64_t ms) {
   return utc_text(ms / 1000) + "." + std::to_string(1000 + ms % 1000).substr(1) + "Z";

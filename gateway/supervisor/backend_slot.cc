@@ -10,18 +10,10 @@
 #include "gateway/config/load.h"
 #include "gateway/config/plugin_place.h"
 #include "gateway/ipc/channel.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 
 namespace isogate::supervisor {
-namespace {
-
-std::string seconds(std::chrono::milliseconds time) {
-  const auto whole = time.count() / 1000, rest = time.count() % 1000;
-  return rest == 0 ? std::to_string(whole) + " s" : std::to_string(time.count()) + " ms";
-}
-
-}  // namespace
-
 BackendSlot::BackendSlot(Context& context, const FrontLink& front, BackendConfig config)
     : context_(context), front_(front), config_(std::move(config)), policy_(context.timings) {}
 
@@ -77,7 +69,7 @@ Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, c
   process->settings = host_settings(config, backend);
   process->copy_dir_name = copy_dir_name;
   process->kill_later(Clock::now() + context_.timings.ready,
-                      "did not become ready within " + seconds(context_.timings.ready));
+                      "did not become ready within " + seconds_text(context_.timings.ready));
   std::vector<Fd> to_front;
   to_front.push_back(std::move(pair->b));
   process->control.send(host_start_message({&config, &backend, generation_, context_.state.sandboxes,
@@ -135,7 +127,7 @@ void BackendSlot::stop(bool keep_sandboxes) {
   for (const auto& process : processes_) {
     process->control.send(host_stop_message(keep_sandboxes));
     process->kill_later(Clock::now() + context_.timings.stop,
-                        "did not stop within " + seconds(context_.timings.stop));
+                        "did not stop within " + seconds_text(context_.timings.stop));
   }
 }
 

@@ -18,6 +18,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "lib/clock.h"
 #include "lib/text.h"
 
 namespace isogate::net {
@@ -68,11 +69,6 @@ class PocoSocket : public Poco::Net::StreamSocketImpl {
   std::string tail_;
   bool dead_ = false, ended_ = false, received_ = false, refused_ = false;
 };
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  return time.count() % 1000 == 0 ? std::to_string(time.count() / 1000) + " s"
-                                  : std::to_string(time.count()) + " ms";
-}
 
 bool may_retry(int failure) { return failure == EAGAIN || failure == EWOULDBLOCK || failure == EINTR; }
 
