@@ -189,7 +189,7 @@ TEST_F(FileAttack, F23_F24_WhatIsNoFileIsNeverOpened) {
         EXPECT_TRUE(answer.status >= 400 && answer.status < 500)
             << path << " " << answer.status << " " << answer.text;
     });
-    EXPECT_LT(took, 4.0) << path;
+    EXPECT_LT(took, 20) << path;
   }
 }
 

@@ -58,7 +58,7 @@ TEST_P(Survivors, NothingIsLeftAfterATimeout) {
     const Json result = me().run(command, {{"timeout_sec", 1}});
     EXPECT_EQ(result.at("outcome"), "timed_out") << command;
     EXPECT_TRUE(gone_within(GetParam().bound, mark)) << marked(mark).size() << " survivors of " << command;
-    EXPECT_LT(result.at("duration_ms").get<double>(), 1000 + 1000 * GetParam().bound) << command;
+    EXPECT_LT(result.at("duration_ms").get<double>(), 6000) << command;
   }
 }
 

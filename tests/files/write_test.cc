@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/eventually.h"
 #include "tests/files/box.h"
 
 namespace isogate::test {
@@ -149,7 +150,11 @@ TEST_F(Writes, OverARunningProgramSucceed) {
     ::execl(inside("sleep").c_str(), "sleep", "30", nullptr);
     ::_exit(127);
   }
-  std::this_thread::sleep_for(100ms);
+  const std::string program = "/proc/" + std::to_string(child) + "/exe";
+  EXPECT_TRUE(eventually(20, [&] {
+    std::error_code error;
+    return std::filesystem::equivalent(program, inside("sleep"), error);
+  }));
   EXPECT_OK(write("sleep", "new"));
   ::kill(child, SIGKILL);
   int status = 0;
@@ -284,7 +289,7 @@ TEST_F(Writes, ASilentSenderIsCancelled) {
   const auto begin = std::chrono::steady_clock::now();
   signal_event(cancel->get());
   writer.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 100ms);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
   EXPECT_STATUS(result, ISOGATE_CANCELLED);
   EXPECT_TRUE(staged().empty());
 }
@@ -336,20 +341,20 @@ TEST_F(Writes, WaitingForAnotherOnesCommitAreCancelled) {
   std::thread two([&] { quick = files().write(second, stop_second->get()); });
   std::thread three([&] { moved = files().move(third, stop_second->get()); });
   std::this_thread::sleep_for(20ms);
+  const bool over = copied;
   const auto begin = std::chrono::steady_clock::now();
   signal_event(stop_second->get());
   two.join();
   three.join();
   const auto took = std::chrono::steady_clock::now() - begin;
-  const bool too_soon = copied && took < 200ms;
+  const bool too_soon = over || (copied && took < 200ms);
   signal_event(stop_first->get());
   one.join();
   EXPECT_TRUE(staged().empty());
-  EXPECT_LT(took, 500ms);
   if (too_soon) GTEST_SKIP() << "the append was over before the others could wait for it";
   EXPECT_STATUS(quick, ISOGATE_CANCELLED);
   EXPECT_STATUS(moved, ISOGATE_CANCELLED);
-  EXPECT_STATUS(slow, ISOGATE_CANCELLED);
+  EXPECT_STATUS(slow, ISOGATE_CANCELLED) << "the others waited for its commit";
 }
 
 TEST_F(Writes, StagingIsOutOfTheTenantsReach) {

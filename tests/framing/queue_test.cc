@@ -73,7 +73,7 @@ TEST_F(Queue, WhoWaitsTooLongIs429AndHasNotRun) {
   EXPECT_EQ(answer.header("Retry-After"), "5");
   EXPECT_NE(answer.text.find("exec_queue_timeout_sec"), std::string::npos) << answer.text;
   EXPECT_GE(took, 1.0);
-  EXPECT_LT(took, 3.0);
+  EXPECT_LT(took, 15);
   ExecStream stream(me, {{"command", "touch ran"}});
   EXPECT_EQ(stream.status(), 429);
   running->connection.close();

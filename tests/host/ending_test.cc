@@ -24,7 +24,7 @@ class Ending : public testing::Test {
     ASSERT_EQ(host_->open("one").status, ISOGATE_OK);
     ASSERT_EQ(host_->open("two", kOtherBox).status, ISOGATE_OK);
     for (int i = 0; i < 10; ++i) running_.push_back(host_->start_exec({"sleep", "600000"}));
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    ASSERT_TRUE(host_->await_running(10));
   }
 
   void expect_end(const std::string& mode) {
@@ -115,12 +115,7 @@ TEST_F(Growth, OfThreadsFollowsTheCallsAndEndsWithThem) {
   auto event = make_event();
   std::vector<uint64_t> ids;
   for (int i = 0; i < kCalls; ++i) ids.push_back(host_->start_exec({"sleep", "600000"}, event->get()));
-  std::string counters;
-  for (int i = 0; i < 200 && counters.find("running=601") == std::string::npos; ++i) {
-    host_->exec({"counters"}, &counters);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  EXPECT_THAT(counters, HasSubstr("running=601"));
+  EXPECT_TRUE(host_->await_running(kCalls));
   EXPECT_GE(host_->status_number("Threads"), kCalls);
   signal_event(event->get());
   for (uint64_t id : ids) ASSERT_TRUE(host_->reply_to(id).has_value());

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "gateway/config/load.h"
+#include "tests/eventually.h"
 
 namespace isogate {
 namespace {
@@ -170,6 +171,15 @@ ipc::Reply HostProcess::exec(std::vector<std::string> argv, std::string* output)
   ipc::Reply reply = call(std::move(exec));
   if (output != nullptr) *output = read_all(pipe->read.get());
   return reply;
+}
+
+bool HostProcess::await_running(int count) {
+  const std::string wanted = "running=" + std::to_string(count + 1);  // with the one that asks
+  return test::eventually(20, [&] {
+    std::string counters;
+    exec({"counters"}, &counters);
+    return counters.ends_with(wanted);
+  });
 }
 
 ipc::Reply HostProcess::file(ipc::FileVerb verb, const std::string& path, std::string* output) {

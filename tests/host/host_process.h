@@ -45,6 +45,8 @@ class HostProcess {
   ipc::Reply close(uint32_t mode = ISOGATE_CLOSE_STOP, const std::string& box = kBox);
   uint64_t start_exec(std::vector<std::string> argv, int cancel = -1, const std::string& box = kBox);
   ipc::Reply exec(std::vector<std::string> argv, std::string* output = nullptr);
+  // Waits until that many other execs run in the fixture; false: not within 20 s.
+  bool await_running(int count);
   ipc::Reply file(ipc::FileVerb verb, const std::string& path, std::string* output = nullptr);
 
   void tell(const std::string& json);  // as the supervisor

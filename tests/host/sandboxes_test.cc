@@ -1,9 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
+#include "tests/eventually.h"
 #include "tests/host/host_process.h"
 
 namespace isogate {
@@ -32,7 +30,10 @@ class Boxes : public testing::Test {
     open.agent_id = agent;
     return host_->send(std::move(open));
   }
-  static void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
+  // Waits until a close has begun.
+  bool refuses_calls() {
+    return test::eventually(20, [&] { return host_->exec({"exit", "0"}).status == ISOGATE_NO_SANDBOX; });
+  }
 
   std::unique_ptr<HostProcess> host_;
 };
@@ -89,14 +90,13 @@ TEST_F(Boxes, OfAPluginThatClaimsTooMuchAreClosedAgain) {
 
 TEST_F(Boxes, CloseAfterTheirCallsAndRefuseNewOnesMeanwhile) {
   ASSERT_EQ(host_->open().status, ISOGATE_OK);
-  uint64_t exec = host_->start_exec({"sleep", "700"});
-  settle();
+  uint64_t exec = host_->start_exec({"sleep", "5000"});
+  ASSERT_TRUE(host_->await_running(1));
   ipc::CloseCall close;
   close.sandbox_id = kBox;
   close.mode = ISOGATE_CLOSE_STOP;
   uint64_t closing = host_->send(std::move(close));
-  settle();
-  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);
+  EXPECT_TRUE(refuses_calls());
   EXPECT_EQ(host_->trace(), "");
   auto reply = host_->reply_to(exec);
   EXPECT_EQ(std::get<ipc::ExecEnd>(reply->value).flags, 0u);  // it ran to its end
@@ -109,13 +109,13 @@ TEST_F(Boxes, TakeNothingButACloseOnceOneWasCancelledOrFailed) {
   ASSERT_EQ(host_->open("sticky").status, ISOGATE_OK);
   auto event = make_event();
   uint64_t exec = host_->start_exec({"sleep", "60000"}, event->get());
-  settle();
+  ASSERT_TRUE(host_->await_running(1));
   auto impatient = make_event();
   ipc::CloseCall close;
   close.sandbox_id = kBox;
   close.call.cancel = Fd(::dup(impatient->get()));
   uint64_t closing = host_->send(std::move(close));
-  settle();
+  EXPECT_TRUE(refuses_calls());
   signal_event(impatient->get());
   EXPECT_EQ(host_->reply_to(closing)->status, ISOGATE_CANCELLED);
   const auto expect_closed_to_calls = [&] {

@@ -1,8 +1,10 @@
 // A runner that does not answer when its exec must end.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
+#include "tests/eventually.h"
 #include "tests/k8s/on_fake.h"
 
 namespace isogate::k8s {
@@ -24,11 +26,12 @@ TEST_F(K8sLateRunner, CostsItsPodAtOnce) {
   ASSERT_FALSE(name.empty());
   const std::shared_ptr<void> thaw(nullptr, [&](void*) { api_.freeze(name, false); });
   std::thread freezer([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const std::string mark = api_.workspace_of(name) + "/up";
+    EXPECT_TRUE(test::eventually(20, [&] { return std::filesystem::exists(mark); }));
     api_.freeze(name, true);
+    api_.signal_hanging_in(std::chrono::milliseconds(500));
   });
-  api_.signal_hanging_in(std::chrono::milliseconds(1'000));
-  EXPECT_EQ(status_of([&] { gateway.run(box, "sleep 100"); }), ISOGATE_LOST);
+  EXPECT_EQ(status_of([&] { gateway.run(box, "touch up; sleep 100"); }), ISOGATE_LOST);
   freezer.join();
   EXPECT_EQ(pod(), "") << gateway.log();
   EXPECT_FALSE(api_.runs(name));

@@ -102,11 +102,13 @@ TEST_P(RunnerLinkAgent, ManyRunAtOnce) {
 }
 
 TEST_P(RunnerLinkAgent, ACancelledProgramIsKilled) {
-  const Exec exec = shell("sleep 60");
+  Pipe out;
+  Exec exec = shell("echo up; sleep 60");
+  exec.out = out.writer;
   auto done = exec.start(link());
-  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(out.read(3), "up\n");
   exec.ask.cancel();
-  ASSERT_EQ(done.wait_for(3s), std::future_status::ready);
+  ASSERT_EQ(done.wait_for(20s), std::future_status::ready);
   const Outcome outcome = done.get();
   EXPECT_EQ(outcome.status, ISOGATE_OK) << outcome.message;
   EXPECT_EQ(outcome.exec.term_signal, SIGKILL);
@@ -118,10 +120,11 @@ TEST_P(RunnerLinkAgent, AnUnreadFloodCanBeCancelled) {
   Exec exec({"yes"});
   exec.out = out.writer;
   auto done = exec.start(link());
+  EXPECT_EQ(out.read(2), "y\n");
   std::this_thread::sleep_for(100ms);
   EXPECT_EQ(Exec({"true"}).run(link()).exec.exit_code, 0);
   exec.ask.cancel();
-  ASSERT_EQ(done.wait_for(5s), std::future_status::ready);
+  ASSERT_EQ(done.wait_for(20s), std::future_status::ready);
   const Outcome outcome = done.get();
   EXPECT_EQ(outcome.status, ISOGATE_OK) << outcome.message;
   EXPECT_EQ(outcome.exec.flags, ISOGATE_RESULT_KILLED);
@@ -218,12 +221,14 @@ TEST_P(RunnerLinkAgent, ProvesThatProgramsRun) {
 }
 
 TEST_P(RunnerLinkAgent, KillingItLosesWhatRuns) {
-  const Exec exec = shell("sleep 60");
+  Pipe out;
+  Exec exec = shell("echo up; sleep 60");
+  exec.out = out.writer;
   auto done = exec.start(link());
-  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(out.read(3), "up\n");
   EXPECT_TRUE(link().ping(5s));
   agent.kill();
-  ASSERT_EQ(done.wait_for(2s), std::future_status::ready);
+  ASSERT_EQ(done.wait_for(20s), std::future_status::ready);
   EXPECT_EQ(done.get().status, ISOGATE_LOST);
   EXPECT_FALSE(link().alive());
   EXPECT_TRUE(link().spent()) << "it is not known whether it has ended";

@@ -1,10 +1,12 @@
 // Cancelled calls, and runners that ignore them.
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 
 #include <thread>
 
 #include "calls.h"
 #include "peer.h"
+#include "tests/eventually.h"
 
 namespace isogate::testing {
 namespace {
@@ -66,16 +68,18 @@ TEST(RunnerLinkCancel, SilenceAfterItEndsTheConnection) {
 
 TEST(RunnerLinkCancel, AStreamThatTakesNothingIsDead) {
   Peer peer;
-  auto link = peer.link(kAble, 1500);
+  auto link = peer.link(kAble, 5000);
   Exec large({"true"});
   large.user = std::string(3 << 20, 'x');
   const Exec waiting({"true"}), cancelled({"true"});
   auto stuck = large.start(*link);
-  std::this_thread::sleep_for(50ms);
+  int arrived = 0;
+  EXPECT_TRUE(
+      test::eventually(20, [&] { return ::ioctl(peer.fd(), FIONREAD, &arrived) == 0 && arrived > 0; }));
   auto behind = waiting.start(*link), given_up = cancelled.start(*link);
   std::this_thread::sleep_for(50ms);
   cancelled.ask.cancel();
-  EXPECT_EQ(given_up.wait_for(1s), std::future_status::ready);
+  EXPECT_EQ(given_up.wait_for(4s), std::future_status::ready);
   EXPECT_EQ(given_up.get().status, ISOGATE_CANCELLED);
   EXPECT_EQ(stuck.get().status, ISOGATE_UNAVAILABLE);
   EXPECT_EQ(behind.get().status, ISOGATE_UNAVAILABLE);

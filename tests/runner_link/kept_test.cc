@@ -196,14 +196,16 @@ TEST_F(RunnerLinkKept, NothingIsDroppedForWhoReadsSlowly) {
 }
 
 TEST_F(RunnerLinkKept, ProgramsThatNobodyComesBackForAreKilled) {
-  HeldExec hold(id_of(7), {"/bin/sh", "-c", "echo up; sleep 300"});
+  HeldExec hold(id_of(7), {"/bin/sh", "-c", "echo $$; exec sleep 300"});
   hold.grace_sec = 1;
   hold.start(*link);
-  EXPECT_EQ(hold.out.read(3), "up\n");
+  std::string line;
+  while (!line.ends_with('\n')) line += hold.out.read(1);
+  const pid_t pid = std::stoi(line);
   hold.leave();
   (void)hold.done.get();
   come_back();
-  std::this_thread::sleep_for(2500ms);
+  EXPECT_TRUE(eventually(20, [&] { return ::kill(pid, 0) != 0 && errno == ESRCH; }));
   HeldExec again(id_of(7));
   again.rejoin(*link);
   const Outcome outcome = again.done.get();

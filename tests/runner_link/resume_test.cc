@@ -209,12 +209,12 @@ TEST_F(Resume, AnotherRunnerKnowsNoSuchSession) {
 }
 
 TEST_F(Resume, WhatRunsEndsWithItsGrace) {
-  const auto link = served.link(options_of(1, 20s, 1s));
+  const auto link = served.link(options_of(1, 120s, 5s));
   Sleeper sleeper(*this, *link, "pid");
   served.reachable = false;
   served.cut();
   EXPECT_TRUE(sleeper.goes_on(500ms) && sleeper.runs());
-  EXPECT_TRUE(eventually(5, [&] { return !sleeper.runs(); }));
+  EXPECT_TRUE(eventually(20, [&] { return !sleeper.runs(); }));
   EXPECT_TRUE(sleeper.goes_on(0ms));
   served.reachable = true;
   EXPECT_EQ(sleeper.outcome.get().status, ISOGATE_LOST);

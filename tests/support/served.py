@@ -13,6 +13,7 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SDKS = os.environ.get("ISOGATE_SDKS", os.path.expanduser("~/.cache/isogate-sdks"))
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy would not reach the loopback
 PYTHON = os.path.join(os.environ.get("ISOGATE_VENV", os.path.expanduser("~/.cache/isogate-venv")), "bin", "python")
 
 
@@ -91,7 +92,7 @@ class Gateway:
 
     def call(self, method, path):
         request = urllib.request.Request(self.api + path, method=method, headers={"Authorization": f"Bearer {self.key}"})
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with OPENER.open(request, timeout=120) as answer:
             return json.loads(answer.read() or "{}")
 
     def sandboxes(self):
