@@ -584,13 +584,14 @@ TEST_F(E2bAttack, EventsThatAreNotPolledAreBounded) {
   ASSERT_EQ(watcher.status, 200) << watcher.text;
   const std::string command =
       "p=$(printf %0246d 0); i=0; while [ $i -lt 2500 ]; do : > $i$p; i=$((i+1)); done";
-  const auto lost = [&] {
+  const auto lost = [&](int tries) {
     (void)run(x, command);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100) * tries);  // the watch may be behind
     const Answer events = rpc(x, "/filesystem.Filesystem/GetWatcherEvents", watcher.body);
     return events.body.value("code", "") == "data_loss";
   };
   bool seen = false;
-  for (int tries = 0; tries < 5 && !seen; ++tries) seen = lost();
+  for (int tries = 0; tries < 10 && !seen; ++tries) seen = lost(tries);
   EXPECT_TRUE(seen) << "2500 names of 250 bytes are more than is kept";
   EXPECT_EQ(rpc(x, "/filesystem.Filesystem/RemoveWatcher", watcher.body).status, 200);
   // 16 at a time. The removed one may hold its place for a while: then an earlier one than the last is
