@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 #include <future>
 #include <sstream>
 #include <thread>
@@ -30,7 +31,10 @@ class KeptExec : public testing::Test {
     ASSERT_TRUE(eventually(10, [&] { return gateway_->has_journaled(id); }));
   }
   void TearDown() override { place_.file("over", ""); }  // the stop would wait for it
-  void fail(const std::string& steps) { place_.file("fail", steps); }
+  // At once: the plugin looks at it all the time.
+  void fail(const std::string& steps) {
+    std::filesystem::rename(place_.file("next", steps), place_.path() + "/fail");
+  }
   [[nodiscard]] Caller me() const { return {*gateway_, "me"}; }
   // The next one serves afterwards, and its backend does not answer yet.
   void lose_front(const std::string& steps) {
