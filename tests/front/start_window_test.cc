@@ -47,6 +47,8 @@ TEST_F(StartWindowTest, WithoutABoundNobodyWaits) {
 }
 
 TEST_F(StartWindowTest, TenantsTakeTurnsWhateverTheirQueues) {
+  window_->resize(1);
+  std::get<Slot>(enter("a")).ended(1s);  // so that no slot is free again while the test queues
   fill(2);
   queue("a", 100);
   queue("b", 2);
