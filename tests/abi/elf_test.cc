@@ -1,6 +1,7 @@
 #include "gateway/host/plugin/elf.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <fstream>
 #include <random>

@@ -1,6 +1,7 @@
 // The duties of a container's first process, and what a tenant may do to its own reapers.
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <chrono>
 #include <fstream>

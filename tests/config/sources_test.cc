@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>

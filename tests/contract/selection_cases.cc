@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/contract/contract.h"
 
 // Promise 7: a named backend serves or the call fails; and nothing runs below min_isolation.

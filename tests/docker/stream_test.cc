@@ -2,6 +2,7 @@
 #include "plugins/docker/client/engine_stream.h"
 
 #include <sys/socket.h>
+#include <algorithm>
 
 #include <array>
 #include <cerrno>

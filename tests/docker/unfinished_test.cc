@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <algorithm>
 
 #include <array>
 #include <thread>

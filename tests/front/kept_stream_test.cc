@@ -5,6 +5,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>

@@ -1,6 +1,7 @@
 #include "gateway/front/exec/ndjson.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <array>
 #include <nlohmann/json.hpp>

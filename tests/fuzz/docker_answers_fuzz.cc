@@ -1,5 +1,6 @@
 // Responses of an Engine: HTTP however it is split, the JSON in it, and what the backend reads from it:
 // events, the Engine itself, a container, an error.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>

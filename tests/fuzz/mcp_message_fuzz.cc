@@ -1,4 +1,5 @@
 // A message of an MCP client with its headers, and what grep printed of a tenant's files.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

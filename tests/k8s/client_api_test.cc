@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <algorithm>
 
 #include <array>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,7 @@
 // The client against the real cluster of tests/engines/kubernetes.sh.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <algorithm>
 
 #include <atomic>
 #include <condition_variable>

@@ -1,5 +1,6 @@
 // Watches, and what a server may do to them.
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <array>
 #include <condition_variable>

@@ -1,4 +1,5 @@
 // The users of a pod: several gateways, one that was killed, an exec for each call.
+#include <algorithm>
 #include <csignal>
 #include <thread>
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/namespace/boxes.h"
 
 // Limits of a whole sandbox: enforced over all its execs together, or refused by name.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <fstream>
 

@@ -1,6 +1,7 @@
 // Bytes in frames: exact, bounded, and no stream delays another.
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <atomic>
 #include <csignal>

@@ -1,6 +1,7 @@
 // A body that arrives in pieces, for a function that reads one.
 #pragma once
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <exception>

@@ -1,6 +1,7 @@
 #include "gateway/front/e2b/envelopes.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <nlohmann/json.hpp>
 #include <vector>
