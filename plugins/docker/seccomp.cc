@@ -21,6 +21,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kLow32 = 0xFFFFFFFF;  // the part of an int that the kernel reads: CVE-2019-10063
 constexpr uint64_t kNewNamespaces = 0x7E020000;
+constexpr uint64_t kSocketTypes = 0xF;
 
 Json masked(unsigned index, uint64_t mask, uint64_t value) {
   return {{"index", index}, {"value", mask}, {"valueTwo", value}, {"op", "SCMP_CMP_MASKED_EQ"}};
@@ -49,11 +50,19 @@ Conditions all_but(unsigned index, const std::vector<uint64_t>& refused) {
 }
 
 Conditions sockets() {
-  Conditions any{all({equal(0, AF_UNIX)}), all({equal(0, AF_NETLINK), equal(2, 0 /* NETLINK_ROUTE */)})};
-  for (const int family : {AF_INET, AF_INET6})
-    for (const int protocol : {0, +IPPROTO_TCP, +IPPROTO_UDP, +IPPROTO_ICMP, +IPPROTO_ICMPV6})
-      any.push_back(
-          all({equal(0, static_cast<uint64_t>(family)), equal(2, static_cast<uint64_t>(protocol))}));
+  Conditions any{all({equal(0, AF_UNIX)})};
+  for (const uint64_t family : {AF_INET, AF_INET6})
+    for (const uint64_t type : {SOCK_STREAM, SOCK_DGRAM})
+      for (const uint64_t protocol : {0, +IPPROTO_TCP, +IPPROTO_UDP, +IPPROTO_ICMP, +IPPROTO_ICMPV6})
+        any.push_back(all({equal(0, family), masked(1, kSocketTypes, type), equal(2, protocol)}));
+  return any;
+}
+
+Conditions socket_options() {
+  std::vector<uint64_t> refused(std::begin(kRefusedSocketOptions), std::end(kRefusedSocketOptions));
+  refused.insert(refused.end(), {SO_RCVBUF, SO_RCVBUFFORCE});  // these are pretended
+  Conditions any = all_but(1, {SOL_SOCKET});
+  for (const Json& option : all_but(2, refused)) any.push_back(all({equal(1, SOL_SOCKET), option.at(0)}));
   return any;
 }
 
@@ -73,6 +82,8 @@ Conditions conditions_of(SyscallVerdict verdict) {
       return sockets();
     case SyscallVerdict::kSocketPair:
       return {all({equal(0, AF_UNIX)})};
+    case SyscallVerdict::kSocketOption:
+      return socket_options();
     case SyscallVerdict::kFcntl:
       return all_but(1, {F_SETPIPE_SZ});
     case SyscallVerdict::kIoctl:
@@ -125,6 +136,12 @@ void add_rules(Json& rules, const SyscallRow& row) {
     case SyscallVerdict::kIoPriority:
     case SyscallVerdict::kSignalTo:
       return rules.push_back({{"names", names}, {"action", "SCMP_ACT_ALLOW"}});
+    case SyscallVerdict::kSocketOption:
+      for (const uint64_t size : {SO_RCVBUF, SO_RCVBUFFORCE}) {
+        rules.push_back(error_rule(names, 0));
+        rules.back()["args"] = all({equal(1, SOL_SOCKET), equal(2, size)});
+      }
+      [[fallthrough]];
     case SyscallVerdict::kClone:
     case SyscallVerdict::kSocket:
     case SyscallVerdict::kSocketPair:

@@ -28,6 +28,10 @@ constexpr long kTypeIntoTerminalCall = 0x5412, kNoRandomAddresses = 0x0040000;
 constexpr Probe kProbes[] = {
     {"socket(AF_VSOCK)", SYS_socket, 40, SOCK_STREAM, 0},
     {"socket(AF_ALG)", SYS_socket, 38, SOCK_SEQPACKET, 0},
+    {"socket(AF_NETLINK)", SYS_socket, AF_NETLINK, SOCK_RAW, NETLINK_ROUTE},
+    {"socket(AF_INET, SOCK_SEQPACKET)", SYS_socket, AF_INET, SOCK_SEQPACKET, 0},
+    {"setsockopt(SO_ATTACH_FILTER)", SYS_setsockopt, -1, SOL_SOCKET, SO_ATTACH_FILTER},
+    {"setsockopt(SO_ATTACH_REUSEPORT_CBPF)", SYS_setsockopt, -1, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF},
     {"socket(NETLINK_XFRM)", SYS_socket, AF_NETLINK, SOCK_RAW, NETLINK_XFRM},
     {"socket(NETLINK_NETFILTER)", SYS_socket, AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER},
     {"seccomp(NEW_LISTENER)", SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0},
@@ -35,6 +39,7 @@ constexpr Probe kProbes[] = {
     {"personality(ADDR_NO_RANDOMIZE)", SYS_personality, kNoRandomAddresses, 0, 0},
     {"ioctl(TIOCSTI)", SYS_ioctl, -1, kTypeIntoTerminalCall, 0},
     {"ioctl(TIOCSTI, 64 bits)", SYS_ioctl, -1, (1L << 32) | kTypeIntoTerminalCall, 0},
+    {"ioctl(BTRFS_IOC_SNAP_CREATE_V2)", SYS_ioctl, -1, 0x50009417, 0},
     {"fcntl(F_SETPIPE_SZ)", SYS_fcntl, -1, F_SETPIPE_SZ, 4096},
 };
 

@@ -30,6 +30,7 @@ using Code = std::vector<sock_filter>;
 
 constexpr uint32_t kNewNamespaces = 0x7E020000;  // CLONE_NEW* but TIME, which clone(2) cannot be asked for
 constexpr uint32_t kIoPriorityOfUser = 3;
+constexpr uint32_t kSocketTypes = 0xF;  // of argument 1; the rest are flags
 
 constexpr uint32_t error(uint32_t number) { return SECCOMP_RET_ERRNO | number; }
 sock_filter load(size_t offset) { return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset)); }
@@ -68,12 +69,25 @@ Code priority(Reaper where, uint32_t all) {
           answer(SECCOMP_RET_ALLOW)};
 }
 
-Code ioctls() {
-  Code code = {low(1)};
-  for (size_t left = std::size(kRefusedIoctls); const uint32_t refused : kRefusedIoctls)
-    code.push_back(equal(refused, static_cast<uint8_t>(left--), 0));
+// Refuses when the loaded value is one of those.
+void allow_all_but(std::span<const uint32_t> refused, Code& code) {
+  for (size_t left = refused.size(); const uint32_t each : refused)
+    code.push_back(equal(each, static_cast<uint8_t>(left--), 0));
   code.push_back(answer(SECCOMP_RET_ALLOW));
   code.push_back(answer(error(EPERM)));
+}
+
+Code ioctls() {
+  Code code = {low(1)};
+  allow_all_but(kRefusedIoctls, code);
+  return code;
+}
+
+Code socket_options() {
+  Code code = {low(1),          equal(SOL_SOCKET, 1, 0), answer(SECCOMP_RET_ALLOW),
+               low(2),          equal(SO_RCVBUF, 1, 0),  equal(SO_RCVBUFFORCE, 0, 1),
+               answer(error(0))};
+  allow_all_but(kRefusedSocketOptions, code);
   return code;
 }
 
@@ -105,22 +119,25 @@ Code code_for(SyscallVerdict verdict, Reaper where) {
       return {low(0), any_bit(kNewNamespaces, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
     case SyscallVerdict::kSocket:
       return {low(0),
-              equal(AF_UNIX, 12, 0),
-              equal(AF_NETLINK, 8, 0),
+              equal(AF_UNIX, 13, 0),
               equal(AF_INET, 1, 0),
-              equal(AF_INET6, 0, 8),
+              equal(AF_INET6, 0, 10),
+              low(1),
+              mask(kSocketTypes),
+              equal(SOCK_STREAM, 1, 0),
+              equal(SOCK_DGRAM, 0, 6),
               low(2),
-              equal(0 /* the type's own */, 7, 0),
-              equal(IPPROTO_TCP, 6, 0),
-              equal(IPPROTO_UDP, 5, 0),
-              equal(IPPROTO_ICMP, 4, 0),
-              equal(IPPROTO_ICMPV6, 3, 2),
-              low(2),
-              equal(0 /* NETLINK_ROUTE */, 1, 0),
+              equal(0 /* the type's own */, 5, 0),
+              equal(IPPROTO_TCP, 4, 0),
+              equal(IPPROTO_UDP, 3, 0),
+              equal(IPPROTO_ICMP, 2, 0),
+              equal(IPPROTO_ICMPV6, 1, 0),
               answer(error(EAFNOSUPPORT)),
               answer(SECCOMP_RET_ALLOW)};
     case SyscallVerdict::kSocketPair:
       return {low(0), equal(AF_UNIX, 1, 0), answer(error(EAFNOSUPPORT)), answer(SECCOMP_RET_ALLOW)};
+    case SyscallVerdict::kSocketOption:
+      return socket_options();
     case SyscallVerdict::kFcntl:
       return {low(1), equal(F_SETPIPE_SZ, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
     case SyscallVerdict::kIoctl:

@@ -63,7 +63,8 @@ ROW(kTime, CALL(clock_gettime), CALL(clock_getres), CALL(clock_nanosleep), CALL(
     CALL(timer_getoverrun), CALL(timer_delete));
 ROW(kNetwork, CALL(bind), CALL(listen), CALL(accept), CALL(accept4), CALL(connect), CALL(getsockname),
     CALL(getpeername), CALL(sendto), CALL(recvfrom), CALL(sendmsg), CALL(recvmsg), CALL(sendmmsg), CALL(recvmmsg),
-    CALL(shutdown), CALL(getsockopt), CALL(setsockopt));
+    CALL(shutdown), CALL(getsockopt));
+ROW(kSocketOptions, CALL(setsockopt));
 ROW(kIpc, CALL(shmget), CALL(shmat), CALL(shmdt), CALL(shmctl), CALL(semget), CALL(semop), CALL(semtimedop),
     CALL(semctl), CALL(msgget), CALL(msgsnd), CALL(msgrcv), CALL(msgctl));
 ROW(kAbout, CALL(uname), CALL(sysinfo), CALL(getrandom));
@@ -137,10 +138,11 @@ constexpr SyscallRow kTable[] = {
     {SyscallVerdict::kRefuse, "hardware ports and segment tables", kPorts},
 #endif
     {SyscallVerdict::kClone, "threads and processes, no namespaces: CVE-2022-0185 begins in a user namespace", kClone},
-    {SyscallVerdict::kSocket, "AF_VSOCK reaches the hypervisor, AF_ALG and AF_PACKET the kernel", kSocket},
+    {SyscallVerdict::kSocket, "AF_VSOCK reaches the hypervisor, AF_ALG and AF_PACKET the kernel; AF_NETLINK buffers beyond every memory limit", kSocket},
     {SyscallVerdict::kSocketPair, "creates sockets as socket(2) does", kSocketPair},
+    {SyscallVerdict::kSocketOption, "programs of sockets take from what the filters of all others need; a receive buffer of a connection that is not accepted counts to no memory limit", kSocketOptions},
     {SyscallVerdict::kFcntl, "F_SETPIPE_SZ on a pipe of the gateway's takes from what all its pipes may hold", kFcntl},
-    {SyscallVerdict::kIoctl, "TIOCSETD loads line disciplines; TIOCSTI and TIOCLINUX type for others; FS_IOC_FSSETXATTR and FS_IOC_SETFLAGS take files out of a quota; 32 bits count: CVE-2019-10063", kIoctl},
+    {SyscallVerdict::kIoctl, "TIOCSETD loads line disciplines; TIOCSTI and TIOCLINUX type for others; FS_IOC_FSSETXATTR and FS_IOC_SETFLAGS take files out of a quota; nobody can empty a read-only subvolume; 32 bits count: CVE-2019-10063", kIoctl},
     {SyscallVerdict::kPersonality, "READ_IMPLIES_EXEC and ADDR_NO_RANDOMIZE weaken", kPersonality},
     {SyscallVerdict::kSeccomp, "further filters of its own", kSeccomp},
     {SyscallVerdict::kMakeNode3, "FIFOs and sockets, no devices", kNode},

@@ -12,14 +12,15 @@ enum class SyscallVerdict : uint8_t {
   kRefuse,  // EPERM
   kAbsent,  // ENOSYS: libraries then do without
   kAllow,
-  kPretend,      // 0, and nothing is done
-  kClone,        // no new namespaces
-  kSocket,       // Unix; TCP, UDP and ICMP over IPv4 and IPv6; netlink to read routes and addresses
-  kSocketPair,   // Unix
-  kFcntl,        // all but the size of pipes
-  kIoctl,        // all but kRefusedIoctls
-  kPersonality,  // only the ordinary one, and asking which
-  kSeccomp,      // no listener that decides for others
+  kPretend,     // 0, and nothing is done
+  kClone,       // no new namespaces
+  kSocket,      // Unix; TCP, UDP and ICMP over IPv4 and IPv6. What netlink buffers counts to no memory limit
+  kSocketPair,  // Unix
+  kSocketOption,  // all but kRefusedSocketOptions; the size of a receive buffer is pretended
+  kFcntl,         // all but the size of pipes
+  kIoctl,         // all but kRefusedIoctls
+  kPersonality,   // only the ordinary one, and asking which
+  kSeccomp,       // no listener that decides for others
   kMakeNode2,
   kMakeNode3,  // the mode is argument 1 or 2: no devices
   kDebugOnly,  // allowed in profile debug, else refused
@@ -34,8 +35,9 @@ enum class SyscallVerdict : uint8_t {
   kByPointer,   // ENOSYS: its policy is behind a pointer
 };
 
-// By the low 32 bits of argument 1: what types into a terminal or changes its line discipline, and what would
-// take a file out of the project by which the disk of its sandbox is limited.
+// By the low 32 bits of argument 1: what types into a terminal or changes its line discipline, what would
+// take a file out of the project by which the disk of its sandbox is limited, and what makes subvolumes of
+// btrfs: root cannot remove a file from one that is read-only.
 inline constexpr uint32_t kRefusedIoctls[] = {
     0x5412,      // TIOCSTI
     0x541C,      // TIOCLINUX
@@ -43,6 +45,20 @@ inline constexpr uint32_t kRefusedIoctls[] = {
     0x40086602,  // FS_IOC_SETFLAGS
     0x40046602,  // FS_IOC32_SETFLAGS
     0x401C5820,  // FS_IOC_FSSETXATTR
+    0x50009401,  // BTRFS_IOC_SNAP_CREATE
+    0x5000940E,  // BTRFS_IOC_SUBVOL_CREATE
+    0x50009417,  // BTRFS_IOC_SNAP_CREATE_V2
+    0x50009418,  // BTRFS_IOC_SUBVOL_CREATE_V2
+    0x4008941A,  // BTRFS_IOC_SUBVOL_SETFLAGS
+};
+
+// At level SOL_SOCKET: programs for the kernel. All of a machine together have a limit, beyond which no
+// process may install a filter of system calls without a capability.
+inline constexpr uint32_t kRefusedSocketOptions[] = {
+    26,  // SO_ATTACH_FILTER
+    50,  // SO_ATTACH_BPF
+    51,  // SO_ATTACH_REUSEPORT_CBPF
+    52,  // SO_ATTACH_REUSEPORT_EBPF
 };
 
 struct Syscall {

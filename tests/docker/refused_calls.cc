@@ -46,6 +46,9 @@ int main() {
   sock_fprog program{1, &allow};
   if (!refused(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program)))
     served("seccomp listener");
+  if (!refused(::socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE))) served("NETLINK_ROUTE");
+  if (!refused(::setsockopt(0, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program)))
+    served("SO_ATTACH_FILTER");
   if (!refused(::socket(AF_NETLINK, SOCK_RAW, NETLINK_XFRM))) served("NETLINK_XFRM");
   if (!refused(::socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER))) served("NETLINK_NETFILTER");
   char descriptor[16] = {};
