@@ -1,7 +1,8 @@
 // Raw code: see raw_syscall.h. From a child that shares the host's memory to the init of an enclosure.
 //
 // The order matters: namespaces and mounts while there is privilege, Landlock while its descriptor is open;
-// then limits, identity and capabilities; the filter last, when only the exec is left to do.
+// then limits and the filter, while there is still the capability by which the kernel compiles it whatever
+// other programs' filters take; identity and capabilities last.
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/filter.h>
@@ -117,6 +118,9 @@ void raw_enter_enclosure(const SpawnPlan& plan, uint64_t reset) {
   reset_signals(reset);
   limit(plan, place);
   check(plan, raw::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+  plan.report->stage = kStageFilter;
+  check(plan, raw::call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, place.filter));
+  plan.report->stage = kStageIdentity;
   if (plan.change_identity) {
     change_identity(plan, place.bounding);
   } else {
@@ -125,8 +129,6 @@ void raw_enter_enclosure(const SpawnPlan& plan, uint64_t reset) {
   }
   plan.report->stage = kStageParent;
   check(plan, raw::call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
-  plan.report->stage = kStageFilter;
-  check(plan, raw::call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, place.filter));
   plan.report->stage = kStageInit;
   const char* const argv[2] = {"init", nullptr};
   give_up(plan, raw::call(SYS_execveat, 4, "", argv, argv + 1, AT_EMPTY_PATH));
