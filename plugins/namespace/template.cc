@@ -324,10 +324,22 @@ Result<void> raise_loopback() {
   return {};
 }
 
+// What a connection receives before it is accepted counts to no memory limit, only to the one that all TCP of
+// this host has. Without effect in a user namespace, and on a kernel without these settings.
+void bound_unaccepted(const Base& base) {
+  const std::pair<const char*, std::string_view> settings[] = {
+      {"sys/net/core/somaxconn", "128"}, {"sys/net/ipv4/tcp_rmem", "4096 65536 131072"}};
+  for (const auto& [name, value] : settings) {
+    const Fd file(::openat(base.proc.get(), name, O_WRONLY | O_CLOEXEC));
+    [[maybe_unused]] const bool written = file && write_all(file.get(), value);
+  }
+}
+
 Result<void> build_network(const Base& base, Template& result) {
   if (::unshare(CLONE_NEWNET) != 0) return os_error("cannot make a network namespace", errno);
   result.network = Fd(::openat(base.proc.get(), "self/ns/net", O_RDONLY | O_CLOEXEC));
   if (!result.network) return os_error("cannot open a network namespace", errno);
+  bound_unaccepted(base);
   return raise_loopback();
 }
 
