@@ -9,7 +9,6 @@
 #include <shared_mutex>
 #include <vector>
 
-#include "lib/hash.h"
 #include "lib/text.h"
 
 namespace isogate {
@@ -24,15 +23,10 @@ struct Span {
   [[nodiscard]] bool found() const { return end > begin; }
 };
 
-bool digit(char c) { return c >= '0' && c <= '9'; }
-bool upper(char c) { return c >= 'A' && c <= 'Z'; }
-bool lower(char c) { return c >= 'a' && c <= 'z'; }
-bool alnum(char c) { return digit(c) || upper(c) || lower(c); }
-bool word(char c) { return alnum(c) || c == '_' || c == '-'; }
+bool word(char c) { return is_alnum(c) || c == '_' || c == '-'; }
 bool token68(char c) { return word(c) || c == '.' || c == '~' || c == '+' || c == '/' || c == '='; }
-bool capital(char c) { return digit(c) || upper(c); }
+bool capital(char c) { return is_digit(c) || is_upper(c); }
 bool space(char c) { return c == ' ' || c == '\t'; }
-char lowered(char c) { return upper(c) ? static_cast<char>(c + 32) : c; }
 
 bool starts(std::string_view text, size_t at, std::string_view prefix) {
   return text.size() - at >= prefix.size() && text.compare(at, prefix.size(), prefix) == 0;
@@ -41,13 +35,13 @@ bool starts(std::string_view text, size_t at, std::string_view prefix) {
 bool starts_any_case(std::string_view text, size_t at, std::string_view prefix) {
   if (text.size() - at < prefix.size()) return false;
   return std::equal(prefix.begin(), prefix.end(), text.begin() + static_cast<std::ptrdiff_t>(at),
-                    [](char a, char b) { return a == lowered(b); });
+                    [](char a, char b) { return a == to_lower(b); });
 }
 
 bool ends_any_case(std::string_view name, std::string_view ending) {  // and '-' is '_'
   if (name.size() < ending.size()) return false;
   return std::equal(ending.begin(), ending.end(), name.end() - static_cast<std::ptrdiff_t>(ending.size()),
-                    [](char a, char b) { return a == (b == '-' ? '_' : lowered(b)); });
+                    [](char a, char b) { return a == (b == '-' ? '_' : to_lower(b)); });
 }
 
 template <typename Class>
@@ -60,10 +54,10 @@ size_t run(std::string_view text, size_t at, Class in_class, size_t most = std::
 // A token of known prefix: enough characters of its alphabet after it, a digit among them.
 template <typename Class>
 Span token(std::string_view text, size_t at, std::string_view prefix, size_t least, Class in_class) {
-  if (!starts(text, at, prefix) || (at > 0 && alnum(text[at - 1]))) return {};
+  if (!starts(text, at, prefix) || (at > 0 && is_alnum(text[at - 1]))) return {};
   size_t body = at + prefix.size(), near = run(text, body, in_class, kLook);
   if (near - body < least || std::none_of(text.begin() + static_cast<std::ptrdiff_t>(body),
-                                          text.begin() + static_cast<std::ptrdiff_t>(near), digit))
+                                          text.begin() + static_cast<std::ptrdiff_t>(near), is_digit))
     return {};
   return {at, run(text, near, in_class), {}};
 }
@@ -71,9 +65,10 @@ Span token(std::string_view text, size_t at, std::string_view prefix, size_t lea
 bool looks_random(std::string_view value) {
   if (value.size() < 8) return false;
   if (value.size() >= 20) return true;
-  bool upper_inside = std::any_of(value.begin() + 1, value.end(), upper);
-  return std::any_of(value.begin(), value.end(), [](char c) { return digit(c) || c == '=' || c == '+'; }) ||
-         (upper_inside && std::any_of(value.begin(), value.end(), lower));
+  bool upper_inside = std::any_of(value.begin() + 1, value.end(), is_upper);
+  return std::any_of(value.begin(), value.end(),
+                     [](char c) { return is_digit(c) || c == '=' || c == '+'; }) ||
+         (upper_inside && std::any_of(value.begin(), value.end(), is_lower));
 }
 
 // "<scheme> <value>", as in an Authorization header.
@@ -204,7 +199,7 @@ constexpr Rule kRules[] = {
      [](Text t, size_t at) { return first_of(t, at, {"sk-"}, 16, word); }},
     {{"npm_token", "npm_…", "publishes packages"},
      "n",
-     [](Text t, size_t at) { return first_of(t, at, {"npm_"}, 30, alnum); }},
+     [](Text t, size_t at) { return first_of(t, at, {"npm_"}, 30, is_alnum); }},
     {{"private_key", "-----BEGIN … PRIVATE KEY-----", "a private key (RFC 7468)"}, "-", pem},
     {{"slack_token", "xoxb-…, xoxp-…, xoxa-…, xoxr-…, xoxs-…", "acts in a Slack workspace"},
      "x",
@@ -243,26 +238,10 @@ Registry& registry() {
   return *one;
 }
 
-enum class Digits { kUpper, kLower };  // RFC 3986 knows both
-
-std::string percent_encoded(std::string_view bytes, Digits digits) {
-  std::string text;
-  for (char c : bytes) {
-    if (alnum(c) || c == '-' || c == '_' || c == '.' || c == '~') {
-      text += c;
-      continue;
-    }
-    text += '%';
-    for (char d : hex(std::string_view(&c, 1)))
-      text += lower(d) && digits == Digits::kUpper ? static_cast<char>(d - 32) : d;
-  }
-  return text;
-}
-
 std::vector<std::string> forms_of(std::string_view secret) {
   std::vector<std::string> forms = {std::string(secret)};
-  for (const Digits digits : {Digits::kUpper, Digits::kLower})
-    if (std::string form = percent_encoded(secret, digits); form != forms.back())
+  for (const char* digits : {"0123456789ABCDEF", "0123456789abcdef"})  // RFC 3986 knows both
+    if (std::string form = percent_encode(secret, {}, digits); form != forms.back())
       forms.push_back(std::move(form));
   for (size_t shift = 0; shift < 3; ++shift) {  // wherever it stands in what was encoded
     const std::string bytes = std::string(shift, '\0').append(secret);
@@ -295,7 +274,7 @@ Span match_at(std::string_view text, size_t at) {
 
 bool may_begin(std::string_view text, size_t at) {
   char c = text[at];
-  return c == ':' || c == '-' || (alnum(c) && (at == 0 || !alnum(text[at - 1])));
+  return c == ':' || c == '-' || (is_alnum(c) && (at == 0 || !is_alnum(text[at - 1])));
 }
 
 void find_shapes(std::string_view text, std::vector<Span>& spans) {

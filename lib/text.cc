@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cctype>
 #include <cstdint>
 #include <cstring>
 
@@ -183,6 +182,24 @@ int hex_value(char digit) {
   return -1;
 }
 
+std::string to_lower(std::string text) {
+  for (char& c : text) c = to_lower(c);
+  return text;
+}
+
+bool is_digits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
+}
+
+bool is_alnum_or(std::string_view text, std::string_view also) {
+  const auto fits = [also](char c) { return is_alnum(c) || also.find(c) != std::string_view::npos; };
+  return !text.empty() && std::all_of(text.begin(), text.end(), fits);
+}
+
+bool is_name(std::string_view text, std::string_view also, size_t most) {
+  return text.size() <= most && is_alnum_or(text, also) && is_alnum(text[0]);
+}
+
 std::optional<std::string_view> line_field(std::string_view text, std::string_view name) {
   while (!text.empty()) {
     const std::string_view line = next_part(text, '\n');
@@ -360,16 +377,15 @@ std::optional<std::string> base64_decode(std::string_view text) {
   return out;
 }
 
-std::string percent_encode(std::string_view text, std::string_view also) {
+std::string percent_encode(std::string_view text, std::string_view also, const char* digits) {
   std::string out;
-  for (const unsigned char c : text) {
-    if (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '~' ||
-        also.find(static_cast<char>(c)) != std::string_view::npos) {
-      out += static_cast<char>(c);
+  for (const char c : text) {
+    if (is_alnum_or({&c, 1}, "-_.~") || also.find(c) != std::string_view::npos) {
+      out += c;
     } else {
       out += '%';
-      out += "0123456789ABCDEF"[c >> 4];
-      out += "0123456789ABCDEF"[c & 15];
+      out += digits[static_cast<unsigned char>(c) >> 4];
+      out += digits[c & 15];
     }
   }
   return out;

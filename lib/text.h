@@ -1,4 +1,5 @@
-// Bytes to text and back: UTF-8, JSON strings, numbers, base64, percent-encoding; parts of a text.
+// Bytes to text and back: UTF-8, JSON strings, numbers, base64, percent-encoding; classes of characters;
+// parts of a text.
 // Pure functions, any thread. Fuzzed.
 #pragma once
 
@@ -43,6 +44,19 @@ void append_json_text(std::string& out, std::string_view utf8);
 bool goes_as_text(std::string_view bytes);
 
 int hex_value(char digit);  // -1: none
+
+// Of ASCII, whatever the locale.
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+constexpr bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
+constexpr bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
+constexpr bool is_alnum(char c) { return is_digit(c) || is_upper(c) || is_lower(c); }
+constexpr char to_lower(char c) { return is_upper(c) ? static_cast<char>(c + 32) : c; }
+std::string to_lower(std::string text);
+bool is_digits(std::string_view text);  // one at least
+// At least one letter, digit or character of `also`, and nothing else.
+bool is_alnum_or(std::string_view text, std::string_view also);
+// The same, a letter or digit first; at most `most` bytes.
+bool is_name(std::string_view text, std::string_view also, size_t most = 63);
 
 // The number that all of the text is: no blanks, no `+`. nullopt: it is none, or none of a T.
 template <typename T>
@@ -92,8 +106,9 @@ std::optional<std::string> base64_decode(std::string_view text);
 // UTF-8, and the backslash are escaped (\n, \x1b); cut to about `max` bytes, then "…".
 std::string printable(std::string_view bytes, size_t max);
 
-// Everything except RFC 3986's unreserved characters, and `also`, as %XX.
-std::string percent_encode(std::string_view text, std::string_view also = {});
+// Everything except RFC 3986's unreserved characters, and `also`, as %XX with these digits.
+std::string percent_encode(std::string_view text, std::string_view also = {},
+                           const char* digits = "0123456789ABCDEF");
 
 // %XX decoded exactly once, `+` is itself; nullopt when a % lacks its two hex digits.
 std::optional<std::string> percent_decode(std::string_view text);

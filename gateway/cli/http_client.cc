@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <istream>
 #include <ostream>
@@ -229,7 +228,7 @@ std::string Endpoint::host_field() const {
 
 std::string Endpoint::tls_hint(std::string why) const {
   if (!tls) return "";
-  std::transform(why.begin(), why.end(), why.begin(), [](unsigned char c) { return std::tolower(c); });
+  why = to_lower(std::move(why));
   const auto has = [&why](const char* words) { return why.find(words) != std::string::npos; };
   if (has("wrong version") || has("packet length") || has("http request"))
     return "; it seems to speak no TLS: write http://";

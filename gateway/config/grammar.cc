@@ -12,15 +12,7 @@
 namespace isogate {
 namespace {
 
-bool digit(char c) { return c >= '0' && c <= '9'; }
-bool letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool alnum(char c) { return digit(c) || letter(c); }
 bool control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
-
-template <typename Class>
-bool all(std::string_view text, Class in_class) {
-  return std::all_of(text.begin(), text.end(), in_class);
-}
 
 bool number(std::string_view text, uint64_t most, uint64_t& value) {
   const auto found = number_in<uint64_t>(text);
@@ -30,15 +22,9 @@ bool number(std::string_view text, uint64_t most, uint64_t& value) {
 
 bool any_text(std::string_view text) { return !std::any_of(text.begin(), text.end(), control); }
 
-bool name(std::string_view text) {
-  return !text.empty() && text.size() <= 63 && alnum(text[0]) &&
-         all(text, [](char c) { return alnum(c) || c == '_' || c == '-'; });
-}
+bool name(std::string_view text) { return is_name(text, "_-"); }
 
-bool tenant(std::string_view text) {
-  return !text.empty() && text.size() <= 63 && alnum(text[0]) &&
-         all(text, [](char c) { return alnum(c) || c == '_' || c == '-' || c == '.' || c == '@'; });
-}
+bool tenant(std::string_view text) { return is_name(text, "_-.@"); }
 
 bool search_path(std::string_view text) {
   const auto parts = split(text, ':');
@@ -50,10 +36,7 @@ bool listen_address(std::string_view text) {
   return parse_listen_address(text, ignored);
 }
 
-bool host_name(std::string_view text) {
-  return !text.empty() && text.size() <= 253 && alnum(text[0]) &&
-         all(text, [](char c) { return alnum(c) || c == '-' || c == '.' || c == '_'; });
-}
+bool host_name(std::string_view text) { return is_name(text, "-._", 253); }
 
 bool host_port(std::string_view text) {
   size_t colon = text.rfind(':');
@@ -65,13 +48,12 @@ bool host_port(std::string_view text) {
 }
 
 bool sha256(std::string_view text) {
-  return text.size() == 64 &&
-         all(text, [](char c) { return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); });
+  return text.size() == 64 && std::none_of(text.begin(), text.end(), [](char c) { return hex_value(c) < 0; });
 }
 
 bool user_name(std::string_view text) {
-  return !text.empty() && text.size() <= 32 && ((text[0] >= 'a' && text[0] <= 'z') || text[0] == '_') &&
-         all(text, [](char c) { return (alnum(c) && !(c >= 'A' && c <= 'Z')) || c == '_' || c == '-'; });
+  return is_alnum_or(text, "_-") && text.size() <= 32 && !is_digit(text[0]) && text[0] != '-' &&
+         std::none_of(text.begin(), text.end(), is_upper);
 }
 
 bool request_user(std::string_view text) {
@@ -86,15 +68,14 @@ bool prefix(std::string_view text) {
   if (text == "workspace" || text.substr(0, 10) == "workspace/") return false;
   for (const std::string_view part : split(text, '/'))
     if (part.empty() || part == "." || part == "..") return false;
-  return all(text, [](char c) { return alnum(c) || c == '_' || c == '-' || c == '.' || c == '/'; });
+  return is_alnum_or(text, "_-./");
 }
 
 // RFC 6454's serialisation, as browsers send it.
 bool origin(std::string_view text) {
   const size_t scheme = text.find("://");
-  if (scheme == std::string_view::npos || scheme == 0 || !letter(text[0])) return false;
-  if (!all(text.substr(0, scheme), [](char c) { return alnum(c) || c == '+' || c == '-' || c == '.'; }))
-    return false;
+  if (scheme == std::string_view::npos || !is_alnum_or(text.substr(0, scheme), "+-.")) return false;
+  if (!is_upper(text[0]) && !is_lower(text[0])) return false;
   const std::string_view place = text.substr(scheme + 3);
   if (host_name(place) || host_port(place)) return true;
   ListenAddress address;
@@ -115,9 +96,7 @@ bool san(std::string_view text) {
                           ::inet_pton(AF_INET6, address.c_str(), bytes) == 1);
 }
 
-bool variable_name(std::string_view text) {
-  return !text.empty() && !digit(text[0]) && all(text, [](char c) { return alnum(c) || c == '_'; });
-}
+bool variable_name(std::string_view text) { return is_alnum_or(text, "_") && !is_digit(text[0]); }
 
 }  // namespace
 

@@ -182,9 +182,7 @@ class ObjectReader {
   bool take(const Setting& setting, const Json& value, const std::string&, std::string* target) {
     if (!text_fits(setting, value)) return false;
     *target = value.get<std::string>();
-    bool digits = setting.grammar == &kKeyHash || setting.grammar == &kSha256;
-    for (char& c : *target)
-      if (digits && c >= 'A' && c <= 'F') c = static_cast<char>(c + 32);
+    if (setting.grammar == &kKeyHash || setting.grammar == &kSha256) *target = to_lower(*target);
     return true;
   }
 

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
+#include "lib/text.h"
+
 namespace isogate {
 namespace {
 
-char folded(char c) {
-  if (c == '-') return '_';
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-}
+char folded(char c) { return c == '-' ? '_' : to_lower(c); }
 
 // Optimal string alignment: insert, delete, replace, swap neighbours.
 size_t distance(std::string_view a, std::string_view b) {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "gateway/config/document.h"
@@ -17,9 +16,7 @@ std::vector<std::string> parts(std::string_view text) {
 }
 
 Json boolean(std::string_view text) {
-  std::string word(trimmed(text, kBlanks));
-  std::transform(word.begin(), word.end(), word.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  const std::string word = to_lower(std::string(trimmed(text, kBlanks)));
   if (word == "true" || word == "1" || word == "yes" || word == "on") return true;
   if (word == "false" || word == "0" || word == "no" || word == "off") return false;
   return std::string(text);  // the parser reports what was expected

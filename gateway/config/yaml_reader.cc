@@ -18,15 +18,11 @@ namespace {
 
 constexpr size_t kMaxBytes = 1 << 20, kMaxDepth = 32, kMaxValues = 100000;
 
-bool digits(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
 // -?digits without a leading zero: 0755 is a text, so that nobody has to guess its base.
 bool integer(std::string_view text, Json& value) {
   bool negative = text.substr(0, 1) == "-";
   std::string_view body = text.substr(negative || text.substr(0, 1) == "+" ? 1 : 0);
-  if (!digits(body) || (body.size() > 1 && body[0] == '0')) return false;
+  if (!is_digits(body) || (body.size() > 1 && body[0] == '0')) return false;
   if (const auto below = number_in<int64_t>(text); negative && below) return value = *below, true;
   if (const auto number = number_in<uint64_t>(body); !negative && number) return value = *number, true;
   return false;

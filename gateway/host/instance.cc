@@ -2,7 +2,6 @@
 
 #include <pwd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "gateway/base/privileges.h"
@@ -10,6 +9,7 @@
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
 #include "lib/log.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -56,9 +56,7 @@ Result<void> check_config(const Description& description, const BackendConfig& b
 }
 
 Result<bool> is_somebody(const std::string& user) {
-  const bool number = !user.empty() && std::all_of(user.begin(), user.end(),
-                                                   [](unsigned char c) { return c >= '0' && c <= '9'; });
-  if (number) return true;
+  if (is_digits(user)) return true;
   errno = 0;
   if (::getpwnam(user.c_str()) != nullptr) return true;
   if (errno != 0 && errno != ENOENT && errno != ESRCH)

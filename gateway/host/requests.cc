@@ -10,6 +10,7 @@
 
 #include "gateway/config/images.h"
 #include "isogate/orphans.h"
+#include "lib/text.h"
 #include "runner/files/workspace_path.h"
 
 namespace isogate {
@@ -24,8 +25,6 @@ constexpr uint32_t kFileFlags = ISOGATE_FILE_APPEND | ISOGATE_FILE_DURABLE | ISO
 
 bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
-bool is_alnum(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
-
 // The first check that failed, or nothing.
 Result<void> all(std::initializer_list<Result<void>> checks) {
   for (const Result<void>& each : checks)
@@ -34,26 +33,17 @@ Result<void> all(std::initializer_list<Result<void>> checks) {
 }
 
 Result<void> sandbox_id_fits(std::string_view id) {
-  constexpr std::string_view kPrefix = "isg-";
-  bool fits = id.size() == kPrefix.size() + 26 && id.starts_with(kPrefix) &&
-              std::all_of(id.begin() + kPrefix.size(), id.end(),
-                          [](char c) { return (c >= 'a' && c <= 'z') || (c >= '2' && c <= '7'); });
-  if (fits) return {};
+  if (is_sandbox_id(id)) return {};
   return invalid("the sandbox_id of a record is not of the form isg-[a-z2-7]{26}");
 }
 
 Result<void> agent_id_fits(std::string_view id) {
-  bool fits = !id.empty() && id.size() <= 63 && is_alnum(id[0]) &&
-              std::all_of(id.begin(), id.end(), [](char c) { return is_alnum(c) || c == '_' || c == '-'; });
-  if (fits) return {};
+  if (is_name(id, "_-")) return {};
   return invalid("the agent_id of a record is not of the form [A-Za-z0-9][A-Za-z0-9_-]{0,62}");
 }
 
 Result<void> exec_id_fits(std::string_view id) {
-  bool fits = id.size() == 32 && std::all_of(id.begin(), id.end(), [](char c) {
-                return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-              });
-  if (fits) return {};
+  if (id.size() == 32 && id.find_first_not_of("0123456789abcdef") == id.npos) return {};
   return invalid("the exec_id of a record is not 32 hex digits");
 }
 

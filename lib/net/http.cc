@@ -185,12 +185,6 @@ class Session : public Poco::Net::HTTPClientSession {
   void forget_failure() { clearException(); }
 };
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 }  // namespace
 
 struct HttpConnection::Impl {
@@ -294,14 +288,14 @@ HttpHead HttpConnection::Impl::receive(const HttpRequest& request) {
   if (socket->ended()) throw unavailable("broke off the connection before its answer was whole");
   HttpHead head;
   head.status = status_of(response);
-  for (const auto& [field, value] : response) head.headers[lower(field)] = value;
+  for (const auto& [field, value] : response) head.headers[to_lower(field)] = value;
   keep = response.getKeepAlive();
   set_framing(request, head);
   return head;
 }
 
 void HttpConnection::Impl::set_framing(const HttpRequest& request, const HttpHead& head) {
-  const std::string coding = lower(head.header("transfer-encoding"));
+  const std::string coding = to_lower(head.header("transfer-encoding"));
   const std::string length = head.header("content-length");
   left = 0;
   if (request.method == "HEAD" || head.status < 200 || head.status == 204 || head.status == 304) {

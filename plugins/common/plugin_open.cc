@@ -2,6 +2,7 @@
 
 #include "isogate/backend.hpp"
 #include "runner/files/workspace.h"
+#include "runner/files/workspace_path.h"
 
 namespace isogate {
 namespace {

@@ -21,6 +21,7 @@
 #include "plugins/common/file_system_tools.h"
 #include "runner/exec/kept_capabilities.h"
 #include "runner/files/workspace.h"
+#include "runner/files/workspace_path.h"
 #include "runner/files/workspace_resolve.h"
 #include "runner/files/workspace_state.h"
 #include "runner/files/workspace_tree.h"

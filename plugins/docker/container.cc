@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "isogate/runner_link.hpp"
 #include "lib/fd.h"
 #include "lib/hash.h"
+#include "lib/text.h"
 #include "plugins/common/bounded_call.h"
 #include "plugins/common/or_throw.h"
 #include "plugins/common/run_own.h"
@@ -49,9 +49,7 @@ milliseconds killed_within(const Services& services) {
 bool names(const std::string& text, const std::string& path) {
   for (size_t at = text.find(path); at != std::string::npos; at = text.find(path, at + 1)) {
     const char next = at + path.size() < text.size() ? text[at + path.size()] : ' ';
-    if (std::isalnum(static_cast<unsigned char>(next)) == 0 &&
-        std::string_view("/_-").find(next) == std::string_view::npos)
-      return true;
+    if (!is_alnum_or({&next, 1}, "/_-")) return true;
   }
   return false;
 }

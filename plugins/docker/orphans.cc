@@ -14,6 +14,7 @@
 #include "plugins/docker/profile.h"
 #include "plugins/docker/record.h"
 #include "runner/files/workspace.h"
+#include "runner/files/workspace_path.h"
 #include "runner/files/workspace_state.h"
 #include "runner/files/workspace_tree.h"
 

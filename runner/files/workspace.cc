@@ -342,13 +342,6 @@ Result<std::vector<std::string>> Workspace::enumerate(const std::string& sandbox
   return found;
 }
 
-bool is_sandbox_id(std::string_view text) {
-  constexpr std::string_view kPrefix = "isg-";
-  return text.size() == kPrefix.size() + 26 && text.substr(0, kPrefix.size()) == kPrefix &&
-         std::all_of(text.begin() + kPrefix.size(), text.end(),
-                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '2' && c <= '7'); });
-}
-
 namespace {
 
 constexpr uint32_t kKnownFlags = ISOGATE_FILE_APPEND | ISOGATE_FILE_DURABLE | ISOGATE_FILE_EXCLUSIVE |

@@ -118,7 +118,4 @@ class Workspace {
                                                     const std::string& backend);
 };
 
-// "isg-" and 26 characters of base32 (a-z2-7): what may be the name of a sandbox's directory.
-bool is_sandbox_id(std::string_view text);
-
 }  // namespace isogate

@@ -80,6 +80,11 @@ Result<PathParts> parse_path(std::string_view path, uint32_t scope) {
   return result;
 }
 
+bool is_sandbox_id(std::string_view text) {
+  return text.size() == 30 && text.starts_with("isg-") &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz234567", 4) == text.npos;
+}
+
 std::string quote_path(std::string_view path) {
   std::string shown = "`";
   std::string_view rest = path;

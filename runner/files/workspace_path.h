@@ -1,4 +1,4 @@
-// The lexical check of a tenant's path, before the kernel sees any of it.
+// The lexical checks of a tenant's path and of a sandbox's id, before the kernel sees any of it.
 #pragma once
 
 #include <string>
@@ -23,6 +23,9 @@ struct PathParts {
 
 // Scope ISOGATE_SCOPE_WORKSPACE: relative, one leading /workspace stripped. ISOGATE_SCOPE_SANDBOX: absolute.
 Result<PathParts> parse_path(std::string_view path, uint32_t scope);
+
+// "isg-" and 26 characters of base32 (a-z2-7): what may be the name of a sandbox's directory.
+bool is_sandbox_id(std::string_view text);
 
 // In backquotes for a message: at most 200 bytes of it, control characters and invalid UTF-8 as \xNN.
 std::string quote_path(std::string_view path);

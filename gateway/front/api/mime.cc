@@ -4,6 +4,8 @@
 #include <array>
 #include <string>
 
+#include "lib/text.h"
+
 namespace isogate::front {
 namespace {
 
@@ -101,9 +103,7 @@ std::string_view mime_type(std::string_view path) {
   std::string_view name = path.substr(path.rfind('/') + 1);
   size_t dot = name.rfind('.');
   if (dot == std::string_view::npos || dot == 0) return kUnknown;
-  std::string extension(name.substr(dot + 1));
-  for (char& c : extension)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  const std::string extension = to_lower(std::string(name.substr(dot + 1)));
   const auto* found = std::lower_bound(std::begin(kTypes), std::end(kTypes), Type{extension, {}}, before);
   return found != std::end(kTypes) && found->extension == extension ? found->type : kUnknown;
 }

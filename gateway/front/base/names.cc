@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lib/hash.h"
+#include "lib/text.h"
 
 namespace isogate::front {
 namespace {
@@ -13,8 +14,6 @@ void append_prefixed(std::string& out, std::string_view part) {
   for (int i = 0; i < 8; ++i) out += static_cast<char>(size >> (8 * i));
   out += part;
 }
-
-bool alnum(char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
 
 // Random bytes drawn ahead, so that an id costs no system call of its own; wiped once handed out.
 class RandomPool {
@@ -47,12 +46,7 @@ std::string sandbox_id(std::string_view instance, std::string_view tenant, std::
   return "isg-" + base32_lower(std::string_view(sha256(joined)).substr(0, 16));
 }
 
-bool valid_agent_id(std::string_view id) {
-  if (id.empty() || id.size() > 63 || !alnum(id[0])) return false;
-  for (char c : id)
-    if (!alnum(c) && c != '_' && c != '-') return false;
-  return true;
-}
+bool valid_agent_id(std::string_view id) { return is_name(id, "_-"); }
 
 std::string new_exec_id() { return hex(pool.take(16)); }
 

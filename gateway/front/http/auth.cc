@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstring>
 
@@ -14,11 +13,6 @@
 
 namespace isogate::front {
 namespace {
-
-bool token_char(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-         std::string_view("-._~+/").find(c) != std::string_view::npos;
-}
 
 // An address in 4 or 16 bytes; empty when it is not a numeric one. v4-mapped is v4.
 std::string address_bytes(std::string_view ip) {
@@ -81,8 +75,7 @@ Result<Authenticator> Authenticator::make(const Options& options) {
   if (!options.local_key_sha256.empty())
     keys.push_back({"local.key", std::string(kLocalTenant), options.local_key_sha256});
   for (const KeyConfig& config : keys) {
-    std::string hash = config.sha256;
-    std::ranges::transform(hash, hash.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::string hash = to_lower(config.sha256);
     if (hash.size() != 64 || hash.find_first_not_of("0123456789abcdef") != std::string::npos)
       return invalid("key `" + config.name + "`: sha256 must be the 64 hex digits of the key's SHA-256");
     if (config.tenant.empty()) return invalid("key `" + config.name + "`: tenant must not be empty");
@@ -127,17 +120,14 @@ std::optional<std::string_view> bearer_token(std::string_view authorization) {
   if (spaces == 0 || spaces == std::string_view::npos) return std::nullopt;
   token.remove_prefix(spaces);
   if (token.size() > kMaxTokenBytes) return std::nullopt;
-  size_t end = token.find_last_not_of('=');
-  if (end == std::string_view::npos || !std::ranges::all_of(token.substr(0, end + 1), token_char))
-    return std::nullopt;
+  if (!is_alnum_or(token.substr(0, token.find_last_not_of('=') + 1), "-._~+/")) return std::nullopt;
   return token;
 }
 
 bool is_sandbox_token(std::string_view text) {
   constexpr size_t kId = 21, kSecret = 52;  // "i" and 96 bits; 256 bits
-  const auto is_digit = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '2' && c <= '7'); };
   return text.size() == kId + 1 + kSecret && text[0] == 'i' && text[kId] == 'x' &&
-         std::all_of(text.begin(), text.end(), is_digit);
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz234567") == std::string_view::npos;
 }
 
 bool same_address(std::string_view a, std::string_view b) {

@@ -11,6 +11,8 @@
 #include <boost/beast/http/status.hpp>
 #include <ctime>
 
+#include "lib/text.h"
+
 namespace isogate::front {
 namespace {
 
@@ -74,12 +76,7 @@ std::string AnswerHead::text(const Headers& headers) const {
 }
 
 bool equal_no_case(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-    if (lower(a[i]) != lower(b[i])) return false;
-  }
-  return true;
+  return std::ranges::equal(a, b, [](char x, char y) { return to_lower(x) == to_lower(y); });
 }
 
 void set_no_delay(int socket) {

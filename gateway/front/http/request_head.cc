@@ -35,28 +35,14 @@ constexpr std::array kSingle = {
     Single{"x-isogate-key", "decides who asks"},
 };
 
-bool is_token_char(char c) {
-  if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return true;
-  return std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
-}
-
-bool is_token(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
-}
+bool is_token(std::string_view text) { return is_alnum_or(text, "!#$%&'*+-.^_`|~"); }
 
 bool is_control(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return byte < 0x20 || byte == 0x7f;
 }
 
-bool is_digits(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-bool is_host(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return is_token_char(c) || c == ':' || c == '[' || c == ']'; });
-}
+bool is_host(std::string_view text) { return text.empty() || is_alnum_or(text, "!#$%&'*+-.^_`|~:[]"); }
 
 // Takes one line off `rest`, without its CRLF.
 std::string_view take_line(std::string_view& rest) {

@@ -84,9 +84,7 @@ std::string_view linux_capability_name(size_t bit) {
 }
 
 bool id_is_sane(std::string_view id) {
-  auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  return !id.empty() && id.size() <= 63 && fits(id[0]) &&
-         std::all_of(id.begin(), id.end(), [&](char c) { return fits(c) || c == '.' || c == '-'; });
+  return is_name(id, ".-") && std::none_of(id.begin(), id.end(), is_upper);
 }
 
 Result<void> check_text(const std::string& text, const char* field, bool required) {

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 
 #include "gateway/base/trusted_path.h"
 #include "lib/hash.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -71,12 +71,6 @@ Result<void> check_libraries(const ElfFacts& elf, const std::string& plugin) {
   return {};
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return text;
-}
-
 // Names of copies: "p<pid>-<random>".
 bool owner_has_ended(const char* name) {
   if (name[0] != 'p') return false;
@@ -130,7 +124,7 @@ Result<PluginImage> inspect_plugin(const std::string& path, const std::string& p
     return bytes.error();
   }
   PluginImage image{path, sha256_hex(*bytes), std::move(*bytes), {}};
-  if (!pin.empty() && lower(pin) != image.sha256)
+  if (!pin.empty() && to_lower(pin) != image.sha256)
     return denied("plugin " + quoted(path) + " refused: its SHA-256 is " + image.sha256 + ", pinned is " +
                   pin + "; if the new file is the one you want, pin that");
   auto elf = read_elf(image.bytes);

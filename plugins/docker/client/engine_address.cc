@@ -1,7 +1,5 @@
 #include "plugins/docker/client/engine_address.h"
 
-#include <algorithm>
-
 #include "lib/text.h"
 #include "plugins/docker/client/engine_error.h"
 
@@ -26,10 +24,7 @@ uint16_t port_of(const std::string& digits, const std::string& text, const std::
 }
 
 bool is_host(const std::string& host, bool bracketed) {
-  const auto fits = [bracketed](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || (bracketed && (c == ':' || c == '%'));
-  };
-  return !host.empty() && host.size() <= 255 && std::all_of(host.begin(), host.end(), fits);
+  return is_alnum_or(host, bracketed ? ".-_:%" : ".-_") && host.size() <= 255;
 }
 
 EngineAddress tcp_address(std::string rest, const std::string& text, const std::string& source) {

@@ -285,9 +285,7 @@ net::Target target_of(const EngineAddress& address) {
 }
 
 std::string in_path(const std::string& name) {
-  const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-'; };
-  if (name.empty() || name.size() > 255 || std::isalnum(static_cast<unsigned char>(name[0])) == 0 ||
-      !std::all_of(name.begin(), name.end(), fits))
+  if (!is_name(name, "_.-", 255))
     throw EngineError(ISOGATE_INVALID_ARGUMENT,
                       "`" + printable(name, 80) + "` is no name that an Engine has");
   return name;

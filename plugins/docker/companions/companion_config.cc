@@ -1,9 +1,11 @@
 #include "plugins/docker/companions/companion_config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "isogate/backend.hpp"
+#include "lib/text.h"
 #include "plugins/common/config_checks.h"
 #include "plugins/common/strict_limits.h"
 
@@ -31,14 +33,6 @@ PostStart post_start_of(const Json& json) {
   return hook;
 }
 
-bool is_name(const std::string& text) {
-  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  if (text.empty() || text.size() > 63 || !plain(text.front()) || !plain(text.back())) return false;
-  for (const char c : text)
-    if (!plain(c) && c != '-') return false;
-  return true;
-}
-
 void check_tmpfs(const Companion& companion) {
   for (const std::string& path : companion.tmpfs) {
     const bool sound = path.size() > 1 && path.front() == '/' && path.find(':') == std::string::npos &&
@@ -56,7 +50,8 @@ void check_tmpfs(const Companion& companion) {
 
 void check_companion(const Companion& companion) {
   const std::string whose = "companion `" + companion.name + "`";
-  if (!is_name(companion.name))
+  const std::string& name = companion.name;
+  if (!is_name(name, "-") || name.back() == '-' || std::any_of(name.begin(), name.end(), is_upper))
     refuse("the name of " + whose + " is not of a-z, 0-9 and `-` inside, at most 63");
   if (companion.image.empty()) refuse(whose + " has no image");
   check_limits(whose, companion.memory_mb, companion.cpus, companion.pids);

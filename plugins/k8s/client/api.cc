@@ -1,10 +1,9 @@
 #include "plugins/k8s/client/api.h"
 
-#include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "lib/json_depth.h"
+#include "lib/text.h"
 #include "plugins/k8s/client/api_impl.h"
 #include "plugins/k8s/client/object.h"
 
@@ -48,8 +47,7 @@ constexpr size_t kNameMost = 253;
 
 // Names of objects, plurals and versions: what leads out of its place in a path has no such shape.
 const std::string& in_path(const std::string& name, const char* what) {
-  const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '.' || c == ':'; };
-  if (name.empty() || name.size() > kNameMost || !std::all_of(name.begin(), name.end(), fits) ||
+  if (name.size() > kNameMost || !is_alnum_or(name, "-.:") ||
       name.find_first_not_of('.') == std::string::npos)
     throw ApiError(ISOGATE_INVALID_ARGUMENT,
                    "`" + printable(name, 80) + "` is no " + what + " that a cluster has");

@@ -17,6 +17,7 @@
 #include "lib/json_depth.h"
 #include "lib/net/transport.h"
 #include "lib/net/websocket.h"
+#include "lib/text.h"
 #include "lib/thread.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/object.h"
@@ -434,10 +435,8 @@ bool agreed(const HttpHead& head, const std::string& key, const std::string& att
   const auto fail = [&](const char* why) {
     throw ApiError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": " + why, 0, true);
   };
-  std::string upgrade = head.header("upgrade");
-  std::transform(upgrade.begin(), upgrade.end(), upgrade.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
-  if (upgrade != "websocket" || head.header("sec-websocket-accept") != net::websocket_accept(key))
+  if (to_lower(head.header("upgrade")) != "websocket" ||
+      head.header("sec-websocket-accept") != net::websocket_accept(key))
     fail("the API server's answer is no WebSocket's");
   if (!head.header("sec-websocket-extensions").empty())
     fail("the API server uses an extension nobody offered");

@@ -1,7 +1,6 @@
 #include "plugins/k8s/client/url.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "lib/text.h"
 
@@ -34,10 +33,7 @@ bool take_host(std::string_view& authority, Url& url) {
     url.host = authority.substr(0, end);
   }
   authority.remove_prefix(std::min(end, authority.size()));
-  const auto fits = [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == ':' || c == '_';
-  };
-  return !url.host.empty() && url.host.size() < 256 && std::all_of(url.host.begin(), url.host.end(), fits);
+  return is_alnum_or(url.host, ".-:_") && url.host.size() < 256;
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #include "plugins/k8s/pod/profile.h"
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "lib/hash.h"
+#include "lib/text.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod/template.h"
 
@@ -207,10 +207,7 @@ Json spec_of(const Config& config, const Parts& parts, const Limits& limits) {
 }
 
 bool is_label_value(const std::string& text) {
-  const auto alnum = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
-  if (text.empty() || text.size() > 63 || !alnum(text.front()) || !alnum(text.back())) return false;
-  return std::all_of(text.begin(), text.end(),
-                     [&](char c) { return alnum(c) || c == '-' || c == '_' || c == '.'; });
+  return is_name(text, "-_.") && is_alnum(text.back());
 }
 
 }  // namespace
