@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cstdio>
+#include <span>
+
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -10,22 +13,6 @@ constexpr size_t kMaxPath = 4095;
 constexpr size_t kMaxName = 255;
 constexpr size_t kMaxShown = 200;
 constexpr std::string_view kMount = "/workspace";
-
-// The length of the UTF-8 sequence at the front of `text`, 0 when it is not one (RFC 3629).
-size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const auto tail = [&](size_t i, unsigned low = 0x80, unsigned high = 0xBF) {
-    return byte(i) >= low && byte(i) <= high;
-  };
-  const unsigned b = byte(0);
-  if (b < 0x80) return 1;
-  if (b >= 0xC2 && b <= 0xDF) return tail(1) ? 2 : 0;
-  if (b >= 0xE0 && b <= 0xEF)
-    return tail(1, b == 0xE0 ? 0xA0 : 0x80, b == 0xED ? 0x9F : 0xBF) && tail(2) ? 3 : 0;
-  if (b >= 0xF0 && b <= 0xF4)
-    return tail(1, b == 0xF0 ? 0x90 : 0x80, b == 0xF4 ? 0x8F : 0xBF) && tail(2) && tail(3) ? 4 : 0;
-  return 0;
-}
 
 Result<std::string_view> strip_root(std::string_view path, uint32_t scope) {
   const bool absolute = !path.empty() && path.front() == '/';
@@ -43,13 +30,7 @@ Result<std::string_view> strip_root(std::string_view path, uint32_t scope) {
 }  // namespace
 
 std::string PathParts::joined(size_t count) const {
-  if (count == 0) return ".";
-  std::string text;
-  for (size_t i = 0; i < count; ++i) {
-    if (i > 0) text += '/';
-    text += parts[i];
-  }
-  return text;
+  return count == 0 ? "." : join(std::span(parts).first(count), "/");
 }
 
 std::string PathParts::path() const {
@@ -89,7 +70,7 @@ std::string quote_path(std::string_view path) {
   std::string shown = "`";
   std::string_view rest = path;
   while (!rest.empty() && shown.size() < kMaxShown) {
-    const size_t length = utf8_length(rest);
+    const size_t length = first_code_point(rest).size;
     const auto first = static_cast<unsigned char>(rest.front());
     if (length == 0 || first < 0x20 || first == 0x7F || first == '`') {
       std::array<char, 8> hex{};
