@@ -240,19 +240,10 @@ std::string_view trimmed(std::string_view text, std::string_view blanks) {
 }
 
 CodePoint first_code_point(std::string_view text) {
-  if (text.empty()) return {};
-  auto lead = static_cast<unsigned char>(text[0]);
-  if (lead < 0x80) return {lead, 1};
-  size_t size = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < size) return {};
-  uint32_t value = lead & (0xFFu >> (size + 1));
-  for (size_t i = 1; i < size; ++i) {
-    if (!continuation(byte_at(text, i))) return {};
-    value = (value << 6) | (static_cast<unsigned char>(text[i]) & 0x3Fu);
-  }
-  bool overlong = (size == 3 && value < 0x800) || (size == 4 && value < 0x10000);
-  bool surrogate = value >= 0xD800 && value <= 0xDFFF;
-  if (overlong || surrogate || value > 0x10FFFF) return {};
+  const size_t size = text.empty() ? 0 : sequence(text);
+  if (size == 0) return {};
+  uint32_t value = byte_at(text, 0) & (size == 1 ? 0x7Fu : 0xFFu >> (size + 1));
+  for (size_t i = 1; i < size; ++i) value = (value << 6) | (byte_at(text, i) & 0x3Fu);
   return {value, size};
 }
 
