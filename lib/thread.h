@@ -2,8 +2,11 @@
 #pragma once
 
 #include <csignal>
+#include <system_error>
 #include <thread>
 #include <utility>
+
+#include "lib/error.h"
 
 namespace isogate {
 
@@ -23,6 +26,15 @@ std::thread start_thread(Work&& work) {
   };
   const Blocked blocked;
   return std::thread(std::forward<Work>(work));
+}
+
+// The same, and an error in place of the exception.
+template <typename Work>
+Result<void> start_thread(std::thread& into, const char* attempt, Work&& work) try {
+  into = start_thread(std::forward<Work>(work));
+  return {};
+} catch (const std::system_error& error) {
+  return os_error(attempt, error.code().value());
 }
 
 }  // namespace isogate

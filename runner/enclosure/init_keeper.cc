@@ -1,14 +1,12 @@
 #include "runner/enclosure/init_keeper.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "lib/thread.h"
@@ -43,12 +41,7 @@ bool reap(InitProcess& init, int patience_ms) {
 }  // namespace
 
 Result<void> InitKeeper::start() {
-  try {
-    thread_ = start_thread([this] { work(); });
-  } catch (const std::system_error& error) {
-    return os_error("cannot start a thread", error.code().value());
-  }
-  return {};
+  return start_thread(thread_, "cannot start a thread", [this] { work(); });
 }
 
 InitKeeper::~InitKeeper() {

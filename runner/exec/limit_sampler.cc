@@ -1,9 +1,6 @@
 #include "runner/exec/limit_sampler.h"
 
-#include <pthread.h>
-
 #include <chrono>
-#include <system_error>
 
 #include "lib/thread.h"
 
@@ -18,12 +15,7 @@ constexpr int kOthers = 4;  // it uses at most a fifth of the time
 Result<void> LimitSampler::start() {
   const std::lock_guard lock(mutex_);
   if (thread_.joinable()) return {};
-  try {
-    thread_ = start_thread([this] { look_after_all(); });
-  } catch (const std::system_error& error) {
-    return os_error("cannot start the thread that samples limits", error.code().value());
-  }
-  return {};
+  return start_thread(thread_, "cannot start the thread that samples limits", [this] { look_after_all(); });
 }
 
 LimitSampler::~LimitSampler() {

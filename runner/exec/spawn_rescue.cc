@@ -1,14 +1,12 @@
 #include "runner/exec/spawn_rescue.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <system_error>
 
 #include "lib/thread.h"
 #include "runner/exec/spawn.h"
@@ -33,12 +31,7 @@ void rescue(StartUnderWay& start) {
 }  // namespace
 
 Result<void> SpawnRescuer::start() {
-  try {
-    thread_ = start_thread([this] { look_after_all(); });
-  } catch (const std::system_error& error) {
-    return os_error("cannot start a thread", error.code().value());
-  }
-  return {};
+  return start_thread(thread_, "cannot start a thread", [this] { look_after_all(); });
 }
 
 SpawnRescuer::~SpawnRescuer() {

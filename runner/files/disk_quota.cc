@@ -4,7 +4,6 @@
 #include <linux/dqblk_xfs.h>
 #include <linux/fs.h>
 #include <linux/quota.h>
-#include <pthread.h>
 #include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -19,7 +18,6 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -391,13 +389,8 @@ std::shared_ptr<DiskQuota> DiskCounter::quota(Fd directory, uint64_t limit_bytes
 bool DiskCounter::count_at(Clock::time_point when, std::weak_ptr<Counted> what) {
   const std::lock_guard lock(mutex_);
   if (ending_) return false;
-  if (!thread_.joinable()) {
-    try {
-      thread_ = start_thread([this] { work(); });
-    } catch (const std::system_error&) {
-      return false;  // the report stays inexact
-    }
-  }
+  if (!thread_.joinable() && !start_thread(thread_, "cannot start a thread", [this] { work(); }))
+    return false;  // the report stays inexact
   waiting_.emplace(when, std::move(what));
   changed_.notify_one();
   return true;

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <system_error>
 #include <vector>
 
 #include "lib/thread.h"
@@ -96,10 +95,8 @@ TrashSweeper::TrashSweeper(std::string sandboxes_dir, Notice notice)
   auto stop = make_event();
   if (!stop) return;
   stop_ = std::move(*stop);
-  try {
-    thread_ = start_thread([this] { work(); });
-  } catch (const std::system_error&) {  // each purge empties the trash for a while, too
-  }
+  // Without a thread each purge empties the trash for a while.
+  (void)start_thread(thread_, "cannot start a thread", [this] { work(); }).ok();
 }
 
 TrashSweeper::~TrashSweeper() {
