@@ -44,14 +44,7 @@ Result<void> InitKeeper::start() {
   return start_thread(thread_, "cannot start a thread", [this] { work(); });
 }
 
-InitKeeper::~InitKeeper() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
-}
+InitKeeper::~InitKeeper() { end_thread(thread_, mutex_, ending_, changed_); }
 
 void InitKeeper::keep_ready(Enclosure& enclosure) {
   if (!enclosure.ask_for_ready()) return;

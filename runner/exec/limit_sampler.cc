@@ -18,14 +18,7 @@ Result<void> LimitSampler::start() {
   return start_thread(thread_, "cannot start the thread that samples limits", [this] { look_after_all(); });
 }
 
-LimitSampler::~LimitSampler() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
-}
+LimitSampler::~LimitSampler() { end_thread(thread_, mutex_, ending_, changed_); }
 
 void LimitSampler::look_after_all() {
   std::unique_lock lock(mutex_);

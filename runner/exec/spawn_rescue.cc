@@ -34,14 +34,7 @@ Result<void> SpawnRescuer::start() {
   return start_thread(thread_, "cannot start a thread", [this] { look_after_all(); });
 }
 
-SpawnRescuer::~SpawnRescuer() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
-}
+SpawnRescuer::~SpawnRescuer() { end_thread(thread_, mutex_, ending_, changed_); }
 
 void SpawnRescuer::look_after_all() {
   std::unique_lock lock(mutex_);

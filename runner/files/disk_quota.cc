@@ -396,14 +396,7 @@ bool DiskCounter::count_at(Clock::time_point when, std::weak_ptr<Counted> what) 
   return true;
 }
 
-DiskCounter::~DiskCounter() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
-}
+DiskCounter::~DiskCounter() { end_thread(thread_, mutex_, ending_, changed_); }
 
 void DiskCounter::work() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
