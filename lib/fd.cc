@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 
 namespace isogate {
 
@@ -56,6 +57,35 @@ Result<Mark> make_mark() {
 }
 
 void signal_mark(int own) { ::send(own, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
+
+std::vector<Fd> received_descriptors(msghdr& message, const std::function<void(cmsghdr&)>& other) {
+  std::vector<Fd> fds;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
+      if (other) other(*part);
+      continue;
+    }
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+      fds.emplace_back(fd);
+    }
+  }
+  return fds;
+}
+
+void attach_descriptors(msghdr& message, char* control, std::span<const int> fds) {
+  if (fds.empty()) return;
+  const size_t size = fds.size_bytes();
+  message.msg_control = control;
+  message.msg_controllen = CMSG_SPACE(size);
+  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(size);
+  std::memcpy(CMSG_DATA(head), fds.data(), size);
+}
 
 Result<std::string> read_to_end(int fd, size_t most, const std::string& attempt) {
   std::string bytes;

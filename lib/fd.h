@@ -3,11 +3,17 @@
 
 #include <unistd.h>
 
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "lib/error.h"
+
+struct cmsghdr;
+struct msghdr;
 
 namespace isogate {
 
@@ -70,6 +76,11 @@ struct Mark {
 };
 Result<Mark> make_mark();
 void signal_mark(int own);
+
+// The descriptors that came with a received message, all of them. `other` gets its further control data.
+std::vector<Fd> received_descriptors(msghdr& message, const std::function<void(cmsghdr&)>& other = {});
+// Sends these with a message: `control` has CMSG_SPACE of their bytes.
+void attach_descriptors(msghdr& message, char* control, std::span<const int> fds);
 
 // All that is left of a descriptor that blocks. An error begins with `attempt`; that of more than `most`
 // bytes (a whole number of KiB) is ISOGATE_INVALID_ARGUMENT with EFBIG.

@@ -23,23 +23,6 @@ constexpr size_t kMemfdRecordBytes = kBeginAt + kBeginBytes;
 constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 constexpr size_t kControlBytes = CMSG_SPACE((kMaxChannelFds + 1) * sizeof(int));
 
-void attach(msghdr& message, char* control, const int* first, const std::vector<int>& rest) {
-  size_t count = rest.size() + (first != nullptr ? 1 : 0);
-  if (count == 0) return;
-  message.msg_control = control;
-  message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(count * sizeof(int));
-  unsigned char* to = CMSG_DATA(header);
-  if (first != nullptr) {
-    std::memcpy(to, first, sizeof(int));
-    to += sizeof(int);
-  }
-  if (!rest.empty()) std::memcpy(to, rest.data(), rest.size() * sizeof(int));
-}
-
 Result<void> send_message(int socket, msghdr& message, Wait wait) {
   int flags = MSG_NOSIGNAL | (wait == Wait::kDont ? MSG_DONTWAIT : 0);
   while (::sendmsg(socket, &message, flags) < 0) {
@@ -70,28 +53,10 @@ Result<void> send_sealed(int socket, std::string_view bytes, const std::vector<i
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   alignas(cmsghdr) std::array<char, kControlBytes> control;
-  int first = memfd->get();
-  attach(message, control.data(), &first, fds);
+  std::vector<int> all = {memfd->get()};
+  all.insert(all.end(), fds.begin(), fds.end());
+  attach_descriptors(message, control.data(), all);
   return send_message(socket, message, wait);
-}
-
-// Every descriptor the kernel installed, whatever else is wrong with the record.
-std::vector<Fd> own_descriptors(msghdr& message, bool& foreign) {
-  std::vector<Fd> fds;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
-      foreign = true;
-      continue;
-    }
-    size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    fds.reserve(fds.size() + count);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-      fds.emplace_back(fd);
-    }
-  }
-  return fds;
 }
 
 Result<Received> open_sealed(std::string_view head, std::vector<Fd> fds, bool lost) {
@@ -138,7 +103,7 @@ Result<void> send_record(int socket, std::string_view bytes, const std::vector<i
   message.msg_iov = parts;
   message.msg_iovlen = 2;
   alignas(cmsghdr) std::array<char, kControlBytes> control;
-  attach(message, control.data(), nullptr, fds);
+  attach_descriptors(message, control.data(), fds);
   return send_message(socket, message, wait);
 }
 
@@ -157,7 +122,7 @@ Result<Received> receive_record(int socket, Wait wait) {
   while (n < 0 && errno == EINTR);
   if (n < 0) return os_error("cannot receive a record", errno);
   bool foreign = false;
-  std::vector<Fd> fds = own_descriptors(message, foreign);
+  std::vector<Fd> fds = received_descriptors(message, [&foreign](cmsghdr&) { foreign = true; });
   if (n == 0) return os_error("the channel has ended", ECONNRESET);
   if (foreign || (message.msg_flags & MSG_TRUNC) != 0 || fds.size() > kMaxChannelFds)
     return invalid("a record came truncated or with foreign control data");

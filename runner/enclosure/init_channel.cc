@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
 
 namespace isogate {
 namespace {
@@ -39,16 +38,7 @@ Result<void> send_order(int socket, InitOrderKind kind, std::string_view body,
   msghdr message = {};
   message.msg_iov = parts;
   message.msg_iovlen = 2;
-  if (!descriptors.empty()) {
-    const size_t size = descriptors.size() * sizeof(int);
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(size);
-    cmsghdr* const head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(size);
-    std::memcpy(CMSG_DATA(head), descriptors.data(), size);
-  }
+  attach_descriptors(message, control, descriptors);
   ssize_t sent = 0;
   do {
     sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);

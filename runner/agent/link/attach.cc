@@ -54,13 +54,7 @@ Result<void> give(int socket, std::array<int, 2> fds) {
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const head = CMSG_FIRSTHDR(&message);
-  head->cmsg_level = SOL_SOCKET;
-  head->cmsg_type = SCM_RIGHTS;
-  head->cmsg_len = CMSG_LEN(sizeof fds);
-  std::memcpy(CMSG_DATA(head), fds.data(), sizeof fds);
+  attach_descriptors(message, control.data(), fds);
   if (::sendmsg(socket, &message, MSG_NOSIGNAL) != sizeof number)
     return os_error("cannot pass the input and the output", errno);
   return {};

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 namespace isogate::agent {
 namespace {
@@ -78,15 +77,7 @@ bool PlainConnection::keep_descriptors(void* message) {
   msghdr& header = *static_cast<msghdr*>(message);
   Batch batch;
   batch.cut = (header.msg_flags & MSG_CTRUNC) != 0;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      batch.fds.emplace_back(fd);
-    }
-  }
+  batch.fds = received_descriptors(header);
   if (batch.fds.empty() && !batch.cut) return true;
   const bool fits = batch.fds.size() <= kMostDescriptors && batches_.size() < kMostBatches;
   batches_.push_back(std::move(batch));

@@ -144,17 +144,11 @@ Listener::Step Listener::read_answer(Handshake& handshake) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Step::kWait;
   ucred sender{};
   std::vector<Fd> fds;
-  for (cmsghdr* each = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr; each != nullptr;
-       each = CMSG_NXTHDR(&message, each)) {
-    if (each->cmsg_level != SOL_SOCKET) continue;
-    if (each->cmsg_type == SCM_CREDENTIALS) std::memcpy(&sender, CMSG_DATA(each), sizeof sender);
-    const size_t count = each->cmsg_type == SCM_RIGHTS ? (each->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(each) + i * sizeof fd, sizeof fd);
-      fds.emplace_back(fd);
-    }
-  }
+  if (got > 0)
+    fds = received_descriptors(message, [&sender](cmsghdr& each) {
+      if (each.cmsg_level == SOL_SOCKET && each.cmsg_type == SCM_CREDENTIALS)
+        std::memcpy(&sender, CMSG_DATA(&each), sizeof sender);
+    });
   const bool is_it = got == sizeof number && number == handshake.number && sender.pid == handshake.pid &&
                      (message.msg_flags & MSG_CTRUNC) == 0 && fds.size() == 2;
   if (!is_it || parent_in(handshake.process.get()) != ::getppid()) return Step::kFailed;
