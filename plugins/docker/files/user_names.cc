@@ -10,6 +10,7 @@
 
 #include "lib/fd.h"
 #include "lib/hash.h"
+#include "lib/tar/tar_reader.h"
 #include "lib/tar/tar_writer.h"
 #include "lib/text.h"
 #include "plugins/docker/files/volumes.h"
@@ -26,13 +27,6 @@ constexpr const char* kDirectory = "identity";
 constexpr const char* kEtc = "/etc";
 constexpr const char* kPasswd = "/etc/passwd";
 constexpr const char* kGroup = "/etc/group";
-
-// As tar writes it: octal digits.
-std::optional<size_t> size_of(std::string_view header) {
-  std::string_view digits = header.substr(124, 12);
-  digits = digits.substr(0, digits.find_first_of(std::string_view(" \0", 2)));
-  return number_in<size_t>(digits, 8);
-}
 
 // Nothing where the image has no such file.
 std::optional<std::string> read_file(Services& services, const std::string& id, const char* path,
@@ -125,16 +119,14 @@ ImageNames names_in(const std::optional<std::string>& text) {
 }
 
 std::optional<std::string> file_in_archive(std::string_view archive) {
-  constexpr size_t kBlock = 512;
-  while (archive.size() >= kBlock) {
-    const std::string_view header = archive.substr(0, kBlock);
-    const auto size = size_of(header);
-    archive.remove_prefix(kBlock);
-    if (!size || *size > archive.size()) return std::nullopt;
-    const char type = header[156];
-    if (type == '0' || type == '\0') return std::string(archive.substr(0, *size));
-    if (type != 'x' && type != 'g') return std::nullopt;
-    archive.remove_prefix(std::min(archive.size(), (*size + kBlock - 1) / kBlock * kBlock));
+  using Step = TarReader::Step;
+  TarReader tar;
+  std::string content;
+  for (auto step = tar.next(archive); step; step = tar.next(archive)) {
+    if (*step == Step::kMore || *step == Step::kEnd) break;
+    if (tar.member().kind != TarMember::Kind::kFile) break;
+    if (*step == Step::kContent) content += tar.content();
+    if (tar.content_left() == 0) return content;
   }
   return std::nullopt;
 }
