@@ -277,31 +277,30 @@ Task<void> handle_kill(App& app, Exchange& exchange) {
   co_await exchange.send(204, "application/json", "");
 }
 
-Task<void> set_end(App& app, const Found& found, int64_t expires_ms) {
-  co_await app.sandboxes.set_e2b_record(found.sandbox, expires_ms, found.sandbox->row.e2b_record);
+// By the time that the body's field gives.
+Task<Found> set_end(App& app, Exchange& exchange, std::string_view field, bool also_earlier) {
+  const json body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
+  const Found found = found_for(app, exchange);
+  const SandboxRow& row = found.sandbox->row;
+  int64_t end = from_now(timeout_in(app, body, field));
+  if (!also_earlier) end = std::max(end, row.expires_ms);
+  co_await app.sandboxes.set_e2b_record(found.sandbox, end, row.e2b_record);
+  co_return found;
 }
 
 Task<void> handle_timeout(App& app, Exchange& exchange) {
-  const json body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
-  const Found found = found_for(app, exchange);
-  co_await set_end(app, found, from_now(timeout_in(app, body, "timeout")));
+  (void)co_await set_end(app, exchange, "timeout", true);
   co_await exchange.send(204, "application/json", "");
 }
 
 Task<void> handle_refresh(App& app, Exchange& exchange) {
-  const json body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
-  const Found found = found_for(app, exchange);
-  co_await set_end(app, found,
-                   std::max(found.sandbox->row.expires_ms, from_now(timeout_in(app, body, "duration"))));
+  (void)co_await set_end(app, exchange, "duration", false);
   co_await exchange.send(204, "application/json", "");
 }
 
-// It runs already; its time is never made shorter.
+// It runs already.
 Task<void> handle_connect_sandbox(App& app, Exchange& exchange) {
-  const json body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
-  const Found found = found_for(app, exchange);
-  co_await set_end(app, found,
-                   std::max(found.sandbox->row.expires_ms, from_now(timeout_in(app, body, "timeout"))));
+  const Found found = co_await set_end(app, exchange, "timeout", false);
   co_await exchange.send(200, "application/json", json_text(created_json(app, found)));
 }
 
