@@ -1,11 +1,38 @@
 #include "lib/capabilities.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "lib/limits.h"
 
 namespace isogate {
+namespace {
+
+struct Name {
+  uint32_t value;
+  std::string_view name;
+};
+constexpr std::string_view kUnknown = "unknown";
+constexpr Name kIsolations[] = {{ISOGATE_ISOLATION_NONE, "none"},
+                                {ISOGATE_ISOLATION_NAMESPACE, "namespace"},
+                                {ISOGATE_ISOLATION_CONTAINER, "container"},
+                                {ISOGATE_ISOLATION_VM, "vm"}};
+constexpr Name kLocalities[] = {{ISOGATE_LOCALITY_PROCESS, "process"},
+                                {ISOGATE_LOCALITY_HOST, "host"},
+                                {ISOGATE_LOCALITY_DAEMON, "daemon"},
+                                {ISOGATE_LOCALITY_CLUSTER, "cluster"},
+                                {ISOGATE_LOCALITY_GATEWAY, "gateway"}};
+constexpr Name kVerdicts[] = {{ISOGATE_PROBE_AVAILABLE, "available"},
+                              {ISOGATE_PROBE_DEGRADED, "degraded"},
+                              {ISOGATE_PROBE_UNAVAILABLE, "unavailable"}};
+
+std::string_view name_of(std::span<const Name> table, uint32_t value) {
+  const auto row = std::ranges::find(table, value, &Name::value);
+  return row == table.end() ? kUnknown : row->name;
+}
+
+}  // namespace
 
 const std::vector<std::pair<uint64_t, std::string_view>>& capability_table() {
   static const std::vector<std::string> limits = [] {
@@ -51,5 +78,19 @@ std::vector<std::string_view> capability_names(uint64_t capabilities) {
     if (capabilities & bit) names.push_back(name);
   return names;
 }
+
+std::string_view isolation_name(uint32_t isolation) { return name_of(kIsolations, isolation); }
+bool known_isolation(uint32_t isolation) { return isolation_name(isolation) != kUnknown; }
+
+std::optional<uint32_t> parse_isolation(std::string_view name) {
+  for (const Name& row : kIsolations)
+    if (row.name == name) return row.value;
+  return std::nullopt;
+}
+
+std::string_view locality_name(uint32_t locality) { return name_of(kLocalities, locality); }
+bool known_locality(uint32_t locality) { return locality_name(locality) != kUnknown; }
+
+std::string_view verdict_name(uint32_t verdict) { return name_of(kVerdicts, verdict); }
 
 }  // namespace isogate

@@ -9,6 +9,7 @@
 #include "isogate/disk.h"
 #include "isogate/kept_exec.h"
 #include "isogate/orphans.h"
+#include "lib/capabilities.h"
 
 namespace isogate {
 namespace {
@@ -32,7 +33,7 @@ ipc::Entry entry_of(const isogate_entry& entry) {
 Result<Value> take_probe(const isogate_probe& probe, const Description& description) {
   if (probe.verdict < ISOGATE_PROBE_AVAILABLE || probe.verdict > ISOGATE_PROBE_UNAVAILABLE)
     return plugin_defect("probe() answered with an unknown verdict");
-  if (isolation_name(probe.isolation) == nullptr || locality_name(probe.locality) == nullptr)
+  if (!known_isolation(probe.isolation) || !known_locality(probe.locality))
     return plugin_defect("probe() answered with an unknown isolation or locality");
   if (probe.isolation > description.isolation)
     return plugin_defect("probe() claims more isolation than the plugin's descriptor");
@@ -53,7 +54,7 @@ Result<Value> take_result(const isogate_exec_result& result) {
                               ISOGATE_RESULT_PROVEN | ISOGATE_RESULT_LEFT_BEHIND |
                               ISOGATE_RESULT_PIDS_EXCEEDED;
   const bool proven = (result.flags & ISOGATE_RESULT_PROVEN) != 0;
-  if (proven && isolation_name(result.isolation) == nullptr)
+  if (proven && !known_isolation(result.isolation))
     return plugin_defect("exec() answered with an unknown isolation");
   return Value(ipc::ExecEnd{result.flags & kKnown, proven ? result.isolation : 0, result.exit_code,
                             result.term_signal, result.os_errno, result.wall_ns, result.cpu_ns,

@@ -18,6 +18,7 @@
 #include "gateway/base/log_left.h"
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
+#include "lib/capabilities.h"
 #include "lib/log.h"
 #include "lib/text.h"
 
@@ -48,7 +49,7 @@ isogate_sandbox_spec spec_of(const ipc::OpenCall& call, const LimitList& limits,
 
 // A plugin may claim no more for a sandbox than its descriptor does.
 const char* implausible(const isogate_sandbox_info& info, const Description& description) {
-  if (isolation_name(info.isolation) == nullptr) return "open() answered with an unknown isolation";
+  if (!known_isolation(info.isolation)) return "open() answered with an unknown isolation";
   if (info.isolation > description.isolation)
     return "open() answered with more isolation than its descriptor";
   return nullptr;

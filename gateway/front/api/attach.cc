@@ -10,7 +10,7 @@
 #include "gateway/front/api/exec_json.h"
 #include "gateway/front/api/execs.h"
 #include "gateway/front/api/json_in.h"
-#include "gateway/front/sandboxes/select.h"
+#include "lib/capabilities.h"
 #include "lib/text.h"
 
 namespace isogate::front {

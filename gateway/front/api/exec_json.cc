@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "gateway/front/api/mime.h"
-#include "gateway/front/sandboxes/select.h"
+#include "lib/capabilities.h"
 #include "lib/text.h"
 
 namespace isogate::front {

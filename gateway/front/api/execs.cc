@@ -17,7 +17,7 @@
 #include "gateway/front/api/router.h"
 #include "gateway/front/exec/ndjson.h"
 #include "gateway/front/http/json_answer.h"
-#include "gateway/front/sandboxes/select.h"
+#include "lib/capabilities.h"
 #include "lib/redact.h"
 #include "lib/text.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gateway/front/base/api_error.h"
-#include "gateway/front/sandboxes/select.h"
+#include "lib/capabilities.h"
 #include "lib/text.h"
 
 namespace isogate::front {

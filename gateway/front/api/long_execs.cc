@@ -12,7 +12,7 @@
 #include "gateway/front/api/router.h"
 #include "gateway/front/exec/long_execs.h"
 #include "gateway/front/exec/ndjson.h"
-#include "gateway/front/sandboxes/select.h"
+#include "lib/capabilities.h"
 #include "lib/text.h"
 
 namespace isogate::front {

@@ -3,7 +3,7 @@
 #include "gateway/front/api/sandbox_json.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/mcp/tools.h"
-#include "gateway/front/sandboxes/select.h"
+#include "lib/capabilities.h"
 
 namespace isogate::front::mcp {
 namespace {

@@ -9,39 +9,7 @@ namespace {
 
 constexpr size_t kMaxForeign = 1000;  // bytes of a plugin's own words in a reason
 
-struct Name {
-  uint32_t value;
-  std::string_view name;
-};
-constexpr Name kIsolations[] = {{ISOGATE_ISOLATION_NONE, "none"},
-                                {ISOGATE_ISOLATION_NAMESPACE, "namespace"},
-                                {ISOGATE_ISOLATION_CONTAINER, "container"},
-                                {ISOGATE_ISOLATION_VM, "vm"}};
-constexpr Name kLocalities[] = {{ISOGATE_LOCALITY_PROCESS, "process"},
-                                {ISOGATE_LOCALITY_HOST, "host"},
-                                {ISOGATE_LOCALITY_DAEMON, "daemon"},
-                                {ISOGATE_LOCALITY_CLUSTER, "cluster"},
-                                {ISOGATE_LOCALITY_GATEWAY, "gateway"}};
-constexpr Name kVerdicts[] = {{ISOGATE_PROBE_AVAILABLE, "available"},
-                              {ISOGATE_PROBE_DEGRADED, "degraded"},
-                              {ISOGATE_PROBE_UNAVAILABLE, "unavailable"}};
 constexpr uint32_t kRemote[] = {ISOGATE_LOCALITY_DAEMON, ISOGATE_LOCALITY_CLUSTER, ISOGATE_LOCALITY_GATEWAY};
-
-template <size_t N>
-std::optional<std::string_view> name_of(const Name (&table)[N], uint32_t value) {
-  for (const Name& row : table)
-    if (row.value == value) return row.name;
-  return std::nullopt;
-}
-
-template <size_t N>
-std::optional<uint32_t> value_of(const Name (&table)[N], std::string_view name) {
-  for (const Name& row : table)
-    if (row.name == name) return row.value;
-  return std::nullopt;
-}
-
-bool known_isolation(uint32_t isolation) { return name_of(kIsolations, isolation).has_value(); }
 
 std::string in_quotes(std::string_view name) { return "`" + printable(name, 100) + "`"; }
 
@@ -130,7 +98,7 @@ void check_isolation(uint32_t isolation, const Policy& policy, const SelectReque
 }
 
 void check_locality(uint32_t locality, const Policy& policy, Objections& out) {
-  if (!name_of(kLocalities, locality))
+  if (!known_locality(locality))
     return out.add(out.policy, "its locality is not known, " + std::to_string(locality));
   if (policy.require_remote && std::ranges::find(kRemote, locality) == std::end(kRemote))
     out.add(out.policy, "its locality is " + std::string(locality_name(locality)) +
@@ -387,16 +355,6 @@ Decision select(const std::vector<Candidate>& candidates, const Policy& policy,
   decision.refusal = unable == nullptr && !never ? refusal : Refusal::kUnsupported;
   decision.message = refusal_message(decision, request);
   return decision;
-}
-
-std::string_view isolation_name(uint32_t isolation) {
-  return name_of(kIsolations, isolation).value_or("unknown");
-}
-std::optional<uint32_t> parse_isolation(std::string_view name) { return value_of(kIsolations, name); }
-std::string_view verdict_name(uint32_t verdict) { return name_of(kVerdicts, verdict).value_or("unknown"); }
-
-std::string_view locality_name(uint32_t locality) {
-  return name_of(kLocalities, locality).value_or("unknown");
 }
 
 }  // namespace isogate::front

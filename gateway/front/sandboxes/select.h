@@ -96,14 +96,4 @@ struct Decision {
 
 Decision select(const std::vector<Candidate>& candidates, const Policy& policy, const SelectRequest& request);
 
-// "none", "namespace", "container", "vm"; "unknown" otherwise.
-std::string_view isolation_name(uint32_t isolation);
-std::optional<uint32_t> parse_isolation(std::string_view name);
-
-// Of a probe: "available", "degraded", "unavailable"; "unknown" otherwise.
-std::string_view verdict_name(uint32_t verdict);
-
-// "process", "host", "daemon", "cluster", "gateway"; "unknown" otherwise.
-std::string_view locality_name(uint32_t locality);
-
 }  // namespace isogate::front

@@ -109,26 +109,6 @@ void take_number(const json& from, T& to) {
 
 }  // namespace
 
-const char* isolation_name(uint32_t isolation) {
-  switch (isolation) {
-    case ISOGATE_ISOLATION_NONE:
-      return "none";
-    case ISOGATE_ISOLATION_NAMESPACE:
-      return "namespace";
-    case ISOGATE_ISOLATION_CONTAINER:
-      return "container";
-    case ISOGATE_ISOLATION_VM:
-      return "vm";
-    default:
-      return nullptr;
-  }
-}
-
-const char* locality_name(uint32_t locality) {
-  constexpr std::array<const char*, 6> kNames = {nullptr, "process", "host", "daemon", "cluster", "gateway"};
-  return locality < kNames.size() ? kNames[locality] : nullptr;
-}
-
 Result<void> check(const Description& d) {
   if (!id_is_sane(d.id))
     return invalid("the descriptor's id `" + clean_text(d.id, 80) +
@@ -137,10 +117,10 @@ Result<void> check(const Description& d) {
   if (auto checked = check_text(d.summary, "summary", false); !checked) return checked;
   if (auto checked = check_text(d.vendor, "vendor", false); !checked) return checked;
   if (auto checked = check_text(d.license, "license", false); !checked) return checked;
-  if (isolation_name(d.isolation) == nullptr)
+  if (!known_isolation(d.isolation))
     return invalid("the descriptor's isolation is " + std::to_string(d.isolation) +
                    ", which is no ISOGATE_ISOLATION_ level");
-  if (locality_name(d.locality) == nullptr)
+  if (!known_locality(d.locality))
     return invalid("the descriptor's locality is " + std::to_string(d.locality) +
                    ", which is no ISOGATE_LOCALITY_; set one, selection goes by it");
   if ((d.flags & ~ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0)
@@ -160,8 +140,8 @@ std::string to_json(const Description& d) {
   out["vendor"] = d.vendor;
   out["license"] = d.license;
   out["abi"] = std::to_string(d.abi_major) + "." + std::to_string(d.abi_minor);
-  out["isolation"] = isolation_name(d.isolation) != nullptr ? isolation_name(d.isolation) : "?";
-  out["locality"] = locality_name(d.locality) != nullptr ? locality_name(d.locality) : "?";
+  out["isolation"] = isolation_name(d.isolation);
+  out["locality"] = locality_name(d.locality);
   out["capabilities"] = names_of(d.capabilities, capability_name);
   out["runs_as_root"] = (d.flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0;
   out["linux_capabilities"] = names_of(d.linux_capabilities, linux_capability_name);

@@ -31,7 +31,4 @@ Result<Description> unpack(const std::string& packed);
 // The checks for every descriptor, from any source: grammar, lengths, known levels.
 Result<void> check(const Description& description);
 
-const char* isolation_name(uint32_t isolation);  // nullptr: not a level of backend.h
-const char* locality_name(uint32_t locality);
-
 }  // namespace isogate
