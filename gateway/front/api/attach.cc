@@ -169,16 +169,14 @@ Task<void> Attachment::send_output() {
 }
 
 Task<bool> Attachment::send_part(bool error) {
-  const std::string_view next = co_await reader_->next(error);
-  const std::string_view part = next.substr(0, kPart);
+  const std::string_view part = co_await reader_->next(error, kPart);
   if (part.empty()) co_return false;
   std::string message(1, error ? '\2' : '\1');
   for (int shift = 56; shift >= 0; shift -= 8)
     message += static_cast<char>((reader_->at(error) >> shift) & 0xFF);
   message += part;
-  const size_t size = part.size();
   co_await socket_->write(false, message);
-  reader_->took(error, size);
+  reader_->took(error, part.size());
   co_return true;
 }
 

@@ -222,13 +222,12 @@ Task<void> handle_output(App& app, Exchange& exchange) {
     more = false;
     for (const bool error : {false, true}) {
       const uint64_t left = follow ? SIZE_MAX : there[error ? 1 : 0] - reader.at(error);
-      const std::string_view next = co_await reader.next(error);
-      const std::string_view part = next.substr(0, std::min(left, framer.at_a_time()));
+      const size_t most = std::min(left, framer.at_a_time());
+      const std::string_view part = co_await reader.next(error, most);
       if (part.empty()) continue;
-      const size_t size = part.size();
       framer.add(error, part);
       co_await send(error);
-      reader.took(error, size);
+      reader.took(error, part.size());
       more = true;
     }
     if (more || !follow || exec->ended()) continue;

@@ -150,13 +150,11 @@ Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec, const Of
     for (;;) {
       bool sent = false;
       for (const bool error : {false, true}) {
-        const std::string_view next = co_await reader.next(error);
-        const std::string_view part = next.substr(0, kPart);
+        const std::string_view part = co_await reader.next(error, kPart);
         if (part.empty()) continue;
         const std::string event = data_event(*exec, error, part);
-        const size_t size = part.size();
         co_await stream.write(event);
-        reader.took(error, size);
+        reader.took(error, part.size());
         sent = true;
       }
       if (sent) continue;

@@ -427,13 +427,13 @@ LongExec::Reader::~Reader() {
   of_->changes_.notify();
 }
 
-Task<std::string_view> LongExec::Reader::next(bool error) {
+Task<std::string_view> LongExec::Reader::next(bool error, size_t most) {
   KeptStream& stream = error ? of_->error_ : of_->out_;
   if (stream.end().most() == 0) co_return std::string_view();
   std::string_view bytes;
   if (at(error) >= stream.first()) bytes = co_await stream.read(at(error), pieces_[error ? 1 : 0]);
   if (at(error) < stream.first()) throw of_->dropped();
-  co_return bytes;
+  co_return bytes.substr(0, most);
 }
 
 void LongExec::Reader::took(bool error, size_t bytes) {

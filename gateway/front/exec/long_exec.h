@@ -115,9 +115,9 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     ~Reader();
-    // next(): the next bytes of a stream, valid until the coroutine waits; empty: none yet. Then report
-    // that they were taken. Throws ApiError output_dropped.
-    Task<std::string_view> next(bool error);
+    // next(): the next bytes of a stream, `most` at most, valid until the coroutine waits; empty: none yet.
+    // Then report that they were taken. Throws ApiError output_dropped.
+    Task<std::string_view> next(bool error, size_t most);
     void took(bool error, size_t bytes);
     [[nodiscard]] uint64_t at(bool error) const { return at_[error ? 1 : 0]; }
     // There are bytes, or no more will come.
