@@ -1,24 +1,14 @@
 #include "lib/changes.h"
 
-#include <algorithm>
 #include <cstring>
+
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
 
 Error bad_change(const char* why) {
   return {ISOGATE_INTERNAL, 0, std::string("a change is malformed: ") + why};
-}
-
-bool is_below(std::string_view path) {
-  if (path.empty() || path.find('\0') != path.npos) return false;
-  for (size_t start = 0; start <= path.size();) {
-    const size_t end = std::min(path.find('/', start), path.size());
-    const std::string_view part = path.substr(start, end - start);
-    if (part.empty() || part == "." || part == "..") return false;
-    start = end + 1;
-  }
-  return true;
 }
 
 // Which paths each type has: none, the first, or both.
@@ -29,8 +19,8 @@ const char* fault_of(const FileChange& change) {
   if (!known) return nullptr;
   if (bare != change.path.empty()) return bare ? "a path where there is none" : "no path";
   if (renamed != !change.from.empty()) return renamed ? "no path before the rename" : "a second path";
-  if (!bare && !is_below(change.path)) return "a path that is not below the directory";
-  if (renamed && !is_below(change.from)) return "a path that is not below the directory";
+  if (!bare && !is_path_below(change.path)) return "a path that is not below the directory";
+  if (renamed && !is_path_below(change.from)) return "a path that is not below the directory";
   return nullptr;
 }
 

@@ -234,6 +234,12 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
+bool is_path_below(std::string_view path) {
+  for (const std::string_view part : split(path, '/'))
+    if (part.empty() || part == "." || part == "..") return false;
+  return path.find('\0') == std::string_view::npos;
+}
+
 std::string_view trimmed(std::string_view text, std::string_view blanks) {
   text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
   return text.substr(0, text.find_last_not_of(blanks) + 1);

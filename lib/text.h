@@ -92,6 +92,9 @@ std::string join(const Range& range, std::string_view between, TextOf text_of = 
   return all;
 }
 
+// Whether it leads nowhere but below: parts between slashes, none of them empty, `.` or `..`, and no NUL.
+bool is_path_below(std::string_view path);
+
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t");
 
 // RFC 4648, section 4, with padding.

@@ -10,6 +10,7 @@
 #include "gateway/host/plugin/descriptor.h"
 #include "gateway/host/text.h"
 #include "gateway/ipc/codec.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -24,23 +25,12 @@ Result<std::string> copy_str(const isogate_str& text, uint64_t limit) {
   return std::string(text.ptr, text.len);
 }
 
-bool is_inside(std::string_view name) {
-  if (name.empty() || name[0] == '/' || name.find('\0') != std::string_view::npos) return false;
-  for (size_t from = 0; from <= name.size();) {
-    size_t end = std::min(name.find('/', from), name.size());
-    std::string_view part = name.substr(from, end - from);
-    if (part.empty() || part == "." || part == "..") return false;
-    from = end + 1;
-  }
-  return true;
-}
-
 Result<std::string> encode_entry(const isogate_entry* given) {
   if (given == nullptr) return plugin_defect("list() added no entry");
   isogate_entry entry = import_struct(given);
   auto name = copy_str(entry.name, kMaxNameBytes);
   if (!name) return name.error();
-  if (!is_inside(*name)) return plugin_defect("list() added a name that is not inside the directory");
+  if (!is_path_below(*name)) return plugin_defect("list() added a name that is not inside the directory");
   bool known = entry.type >= ISOGATE_ENTRY_REGULAR && entry.type <= ISOGATE_ENTRY_OTHER;
   return ipc::encode_item(ipc::Entry{known ? entry.type : ISOGATE_ENTRY_OTHER, entry.mode & 07777, entry.size,
                                      entry.mtime_ns, std::move(*name)});
