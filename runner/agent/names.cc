@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "lib/fd.h"
+#include "lib/text.h"
 
 namespace isogate::agent {
 namespace {
@@ -47,15 +47,9 @@ Result<void> copy_with(const std::string& from, const std::string& to, uint32_t 
 
 std::optional<std::string> name_of_number(std::string_view text, uint32_t number) {
   const std::string wanted = std::to_string(number);
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = text.substr(at, end - at);  // name:password:number:…
-    at = end + 1;
-    const size_t first = line.find(':');
-    const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
-    const size_t third = second == std::string_view::npos ? second : line.find(':', second + 1);
-    if (first == 0 || third == std::string_view::npos) continue;
-    if (line.substr(second + 1, third - second - 1) == wanted) return std::string(line.substr(0, first));
+  while (!text.empty()) {
+    const auto fields = split(next_part(text, '\n'), ':');  // name:password:number:…
+    if (fields.size() > 3 && !fields[0].empty() && fields[2] == wanted) return std::string(fields[0]);
   }
   return std::nullopt;
 }

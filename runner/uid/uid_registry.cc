@@ -36,22 +36,15 @@ constexpr uint32_t kCount = 60000;
 
 using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;  // first, last
 
-std::string_view field(std::string_view line, size_t index) {
-  for (; index > 0; --index) {
-    const size_t colon = line.find(':');
-    if (colon == std::string_view::npos) return {};
-    line.remove_prefix(colon + 1);
-  }
-  return line.substr(0, line.find(':'));
-}
-
 // Field 2 of passwd and group is an id; fields 1 and 2 of subuid and subgid are a first id and a count. The
 // file is the operator's. A missing file reserves nothing, nor does an invalid line.
 void add_ids(const std::string& path, bool ranges, Ranges& reserved) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    const auto first = number_in<uint32_t>(field(line, ranges ? 1 : 2));
-    const auto count = ranges ? number_in<uint32_t>(field(line, 2)) : std::optional<uint32_t>(1);
+    const auto fields = split(line, ':');
+    if (fields.size() < 3) continue;
+    const auto first = number_in<uint32_t>(fields[ranges ? 1 : 2]);
+    const auto count = ranges ? number_in<uint32_t>(fields[2]) : std::optional<uint32_t>(1);
     if (first && count && *count > 0) reserved.emplace_back(*first, uint64_t{*first} + *count - 1);
   }
 }

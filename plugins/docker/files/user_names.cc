@@ -106,12 +106,9 @@ ImageNames names_in(const std::optional<std::string>& text) {
   ImageNames names;
   if (!text || text->size() > kMostWritten) return names;
   for (std::string_view rest = *text; !rest.empty();) {
-    const std::string_view line = next_part(rest, '\n');
-    const size_t first = line.find(':');
-    const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
-    if (second == std::string_view::npos) continue;
-    const std::string_view field = line.substr(second + 1, line.find(':', second + 1) - second - 1);
-    if (const auto number = number_in<uint32_t>(field)) names.numbers.push_back(*number);
+    const auto fields = split(next_part(rest, '\n'), ':');
+    if (fields.size() < 3) continue;
+    if (const auto number = number_in<uint32_t>(fields[2])) names.numbers.push_back(*number);
   }
   std::sort(names.numbers.begin(), names.numbers.end());
   names.text = *text;
