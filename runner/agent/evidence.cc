@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 
-#include <algorithm>
 #include <charconv>
 #include <sstream>
 
@@ -17,11 +16,6 @@ namespace {
 
 constexpr uint32_t kMetadataPort = 80;
 constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // v1 has a number for no limit
-
-bool has(const CgroupHierarchy& hierarchy, const char* controller) {
-  const auto& names = hierarchy.controllers;
-  return std::find(names.begin(), names.end(), controller) != names.end();
-}
 
 bool is_wildcard(const std::string& address) {
   return address.empty() || address == "0.0.0.0" || address == "::";
@@ -79,12 +73,12 @@ Limits limits_in_force() {
     const Fd group(::openat(AT_FDCWD, hierarchy.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!group) continue;
     const int version = hierarchy.version;
-    if (has(hierarchy, "memory")) {
+    if (hierarchy.has("memory")) {
       const uint64_t bytes = read_memory_limit(group.get(), version);
       limits.set(ISOGATE_LIMIT_MEMORY_BYTES, bytes < kNoLimit ? bytes : 0);
     }
-    if (has(hierarchy, "cpu")) limits.set(ISOGATE_LIMIT_CPU_MILLIS, read_cpu_limit(group.get(), version));
-    if (has(hierarchy, "pids")) limits.set(ISOGATE_LIMIT_PIDS, read_pids_limit(group.get()));
+    if (hierarchy.has("cpu")) limits.set(ISOGATE_LIMIT_CPU_MILLIS, read_cpu_limit(group.get(), version));
+    if (hierarchy.has("pids")) limits.set(ISOGATE_LIMIT_PIDS, read_pids_limit(group.get()));
   }
   return limits;
 }

@@ -24,8 +24,7 @@ namespace {
 // The file that counts the kernel's out-of-memory kills; empty if there is none.
 Fd open_memory_events() {
   for (const CgroupHierarchy& hierarchy : detect_cgroups()) {
-    const auto& names = hierarchy.controllers;
-    if (hierarchy.version == 1 && std::find(names.begin(), names.end(), "memory") == names.end()) continue;
+    if (hierarchy.version == 1 && !hierarchy.has("memory")) continue;
     const std::string name = hierarchy.version == 1 ? "/memory.oom_control" : "/memory.events";
     Fd file(::openat(AT_FDCWD, (hierarchy.directory + name).c_str(), O_RDONLY | O_CLOEXEC));
     if (file) return file;

@@ -21,11 +21,6 @@ Result<Fd> open_in(const Fd& directory, const char* name, int flags) {
   return file;
 }
 
-bool has(const CgroupHierarchy& hierarchy, const char* controller) {
-  const auto& names = hierarchy.controllers;
-  return std::find(names.begin(), names.end(), controller) != names.end();
-}
-
 constexpr uint32_t kControlled[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS, ISOGATE_LIMIT_PIDS};
 
 Result<void> only_controlled(const Limits& limits, const char* of_what) {
@@ -56,12 +51,12 @@ std::unique_ptr<Cgroups> Cgroups::make(const std::string& group, bool want_leaf)
                    [](const auto& a, const auto& b) { return a.version > b.version; });
   for (const auto& hierarchy : hierarchies) {
     const bool useful =
-        hierarchy.version == 2 || has(hierarchy, "memory") || has(hierarchy, "cpu") || has(hierarchy, "pids");
+        hierarchy.version == 2 || hierarchy.has("memory") || hierarchy.has("cpu") || hierarchy.has("pids");
     if (!useful) continue;
     auto base = CgroupBase::make(hierarchy, group);
     if (!base) {
       for (int kind = 0; kind < kKinds; ++kind) {
-        if (has(hierarchy, name_of(kind))) cgroups->controllers_[kind].why = base.error().message;
+        if (hierarchy.has(name_of(kind))) cgroups->controllers_[kind].why = base.error().message;
       }
       if (hierarchy.version == 2 && want_leaf) cgroups->leaf_why_ = base.error().message;
       continue;
@@ -69,7 +64,7 @@ std::unique_ptr<Cgroups> Cgroups::make(const std::string& group, bool want_leaf)
     const size_t index = cgroups->bases_.size();
     cgroups->bases_.push_back(std::move(*base));
     for (int kind = 0; kind < kKinds; ++kind) {
-      if (has(hierarchy, name_of(kind))) cgroups->find_controller(kind, index);
+      if (hierarchy.has(name_of(kind))) cgroups->find_controller(kind, index);
     }
     if (hierarchy.version != 2) continue;
     cgroups->v2_base_ = static_cast<int>(index);

@@ -81,6 +81,10 @@ std::string unescape(std::string_view text) {
   return plain;
 }
 
+bool CgroupHierarchy::has(std::string_view controller) const {
+  return std::find(controllers.begin(), controllers.end(), controller) != controllers.end();
+}
+
 std::vector<CgroupHierarchy> parse_cgroups(std::string_view mountinfo, std::string_view self) {
   std::vector<Mount> mounts;
   for (const auto line : words(mountinfo, '\n')) {

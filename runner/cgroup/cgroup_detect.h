@@ -12,6 +12,8 @@ struct CgroupHierarchy {
   std::string directory;                 // this process's own cgroup, absolute
   bool at_mount_root = false;            // directory is where the hierarchy is mounted
   std::vector<std::string> controllers;  // of v1; detect_cgroups() reads v2's from its directory
+
+  [[nodiscard]] bool has(std::string_view controller) const;
 };
 
 // Pure: the texts of /proc/self/mountinfo and /proc/self/cgroup. A hierarchy whose mount does not reach this
