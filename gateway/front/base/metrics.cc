@@ -13,37 +13,35 @@ namespace isogate::front {
 namespace {
 const prometheus::Histogram::BucketBoundaries kSeconds = {
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
+
+template <typename Builder>
+auto& add_family(prometheus::Registry& to, Builder builder, const char* name, const char* help) {
+  return builder.Name(name).Help(help).Register(to);
+}
 }  // namespace
 
 struct Metrics::Families {
+  using Counters = prometheus::Family<prometheus::Counter>;
+  using Histograms = prometheus::Family<prometheus::Histogram>;
+  Counters& counter(const char* name, const char* help) {
+    return add_family(registry, prometheus::BuildCounter(), name, help);
+  }
+  Histograms& histogram(const char* name, const char* help) {
+    return add_family(registry, prometheus::BuildHistogram(), name, help);
+  }
+
   prometheus::Registry registry;
-  prometheus::Family<prometheus::Counter>& requests =
-      prometheus::BuildCounter().Name("isogate_requests_total").Help("Answered requests").Register(registry);
-  prometheus::Family<prometheus::Histogram>& request_seconds =
-      prometheus::BuildHistogram()
-          .Name("isogate_request_duration_seconds")
-          .Help("From the end of the header to the end of the answer")
-          .Register(registry);
-  prometheus::Family<prometheus::Counter>& execs =
-      prometheus::BuildCounter().Name("isogate_execs_total").Help("Ended execs").Register(registry);
-  prometheus::Family<prometheus::Histogram>& exec_seconds = prometheus::BuildHistogram()
-                                                                .Name("isogate_exec_duration_seconds")
-                                                                .Help("From the program's start to its end")
-                                                                .Register(registry);
-  prometheus::Family<prometheus::Counter>& mcp_calls = prometheus::BuildCounter()
-                                                           .Name("isogate_mcp_calls_total")
-                                                           .Help("Answered tools/call of MCP")
-                                                           .Register(registry);
-  prometheus::Family<prometheus::Counter>& ports = prometheus::BuildCounter()
-                                                       .Name("isogate_port_connections_total")
-                                                       .Help("Ended connections to ports of sandboxes")
-                                                       .Register(registry);
-  prometheus::Family<prometheus::Counter>& port_bytes = prometheus::BuildCounter()
-                                                            .Name("isogate_port_bytes_total")
-                                                            .Help("Bytes to and from ports of sandboxes")
-                                                            .Register(registry);
+  Counters& requests = counter("isogate_requests_total", "Answered requests");
+  Histograms& request_seconds =
+      histogram("isogate_request_duration_seconds", "From the end of the header to the end of the answer");
+  Counters& execs = counter("isogate_execs_total", "Ended execs");
+  Histograms& exec_seconds =
+      histogram("isogate_exec_duration_seconds", "From the program's start to its end");
+  Counters& mcp_calls = counter("isogate_mcp_calls_total", "Answered tools/call of MCP");
+  Counters& ports = counter("isogate_port_connections_total", "Ended connections to ports of sandboxes");
+  Counters& port_bytes = counter("isogate_port_bytes_total", "Bytes to and from ports of sandboxes");
   prometheus::Family<prometheus::Gauge>& now =
-      prometheus::BuildGauge().Name("isogate_current").Help("How many there are now").Register(registry);
+      add_family(registry, prometheus::BuildGauge(), "isogate_current", "How many there are now");
   std::map<std::pair<std::string_view, unsigned>, prometheus::Counter*> request_counters;
   std::map<std::string_view, prometheus::Histogram*> request_histograms;
 };
@@ -94,10 +92,8 @@ std::string Metrics::text(const Gauges& gauges) {
   set("port_connections", gauges.port_connections);
   auto families = families_->registry.Collect();
   prometheus::Registry tenants;  // not kept: the next scrape may be another tenant's
-  auto& disks = prometheus::BuildGauge()
-                    .Name("isogate_disk_bytes")
-                    .Help("Disk of a tenant's open sandboxes")
-                    .Register(tenants);
+  auto& disks = add_family(tenants, prometheus::BuildGauge(), "isogate_disk_bytes",
+                           "Disk of a tenant's open sandboxes");
   for (const TenantDisk& each : gauges.disks) {
     disks.Add({{"tenant", each.tenant}, {"what", "used"}}).Set(static_cast<double>(each.used_bytes));
     disks.Add({{"tenant", each.tenant}, {"what", "limit"}}).Set(static_cast<double>(each.limit_bytes));
