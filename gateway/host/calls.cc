@@ -156,10 +156,10 @@ Result<const T*> extension(const Instance& instance, const char* id, const char*
 
 ipc::Reply Calls::run(const ipc::Call& call) noexcept {
   return std::visit(
-      [this](const auto& message) {
+      [&](const auto& message) {
         ipc::Reply reply;
         reply.id = message.call.id;
-        auto checked = check(message, instance_.settings());
+        auto checked = check(call, instance_.settings());
         Result<Value> served = checked ? serve(message) : Result<Value>(checked.error());
         if (served.ok()) {
           reply.status = ISOGATE_OK;

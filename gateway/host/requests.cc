@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
+#include <variant>
 
 #include "gateway/config/images.h"
 #include "isogate/orphans.h"
@@ -165,41 +166,37 @@ Result<void> body_fits(const ipc::FileCall& call) {
               kind_of_event(call.complete.get(), reads, "complete", true)});
 }
 
-}  // namespace
+Result<void> call_fits(const ipc::ProbeCall&, const BackendConfig&) { return {}; }
 
-Result<void> check(const ipc::ProbeCall& call, const BackendConfig&) { return header_fits(call.call); }
+Result<void> call_fits(const ipc::PingCall&, const BackendConfig&) { return {}; }
 
-Result<void> check(const ipc::PingCall& call, const BackendConfig&) { return header_fits(call.call); }
-
-Result<void> check(const ipc::OpenCall& call, const BackendConfig& settings) {
+Result<void> call_fits(const ipc::OpenCall& call, const BackendConfig& settings) {
   if ((call.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0 && !settings.limits_best_effort)
     return denied("limits are enforced or the sandbox is refused: `limits: best_effort` is not configured");
-  return all({header_fits(call.call), sandbox_id_fits(call.sandbox_id), agent_id_fits(call.agent_id),
+  return all({sandbox_id_fits(call.sandbox_id), agent_id_fits(call.agent_id),
               text_fits(call.tenant, "tenant"), text_fits(call.handle, "handle"), image_fits(call, settings),
               flags_known(call.flags, kOpenFlags)});
 }
 
-Result<void> check(const ipc::CloseCall& call, const BackendConfig&) {
+Result<void> call_fits(const ipc::CloseCall& call, const BackendConfig&) {
   if (call.mode > ISOGATE_CLOSE_PURGE) return invalid("a record has an unknown mode of closing");
-  return all({header_fits(call.call), sandbox_id_fits(call.sandbox_id)});
+  return sandbox_id_fits(call.sandbox_id);
 }
 
-Result<void> check(const ipc::EnumerateCall& call, const BackendConfig&) {
-  return all({header_fits(call.call), kind_of_stream(call.out.get(), Direction::kWrite, true, "out")});
+Result<void> call_fits(const ipc::EnumerateCall& call, const BackendConfig&) {
+  return kind_of_stream(call.out.get(), Direction::kWrite, true, "out");
 }
 
-Result<void> check(const ipc::OrphansCall& call, const BackendConfig&) {
-  if (auto fits = header_fits(call.call); !fits) return fits;
+Result<void> call_fits(const ipc::OrphansCall& call, const BackendConfig&) {
   if (call.sandbox_id.empty()) return kind_of_stream(call.out.get(), Direction::kWrite, true, "out");
   return all({sandbox_id_fits(call.sandbox_id), flags_known(call.flags, ISOGATE_ORPHANS_RUNNING)});
 }
 
-Result<void> check(const ipc::ExecCall& call, const BackendConfig& settings) {
+Result<void> call_fits(const ipc::ExecCall& call, const BackendConfig& settings) {
   if ((call.flags & ISOGATE_EXEC_LIMITS_SAMPLED) != 0 && !settings.exec_limits_sampled)
     return denied("limits are enforced or the exec is refused: `limits.exec: sampled` is not configured");
   return all(
-      {header_fits(call.call), sandbox_id_fits(call.sandbox_id), exec_id_fits(call.exec_id),
-       user_admitted(call.user, settings),
+      {sandbox_id_fits(call.sandbox_id), exec_id_fits(call.exec_id), user_admitted(call.user, settings),
        flags_known(call.flags, ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR),
        text_fits(call.cwd, "cwd"), call.keep == ipc::Keep::kRejoin ? Result<void>() : argv_fits(call.argv),
        env_fits(call.env), keep_fits(call),
@@ -209,28 +206,38 @@ Result<void> check(const ipc::ExecCall& call, const BackendConfig& settings) {
        kind_of_stream(call.control.get(), Direction::kRead, false, "control")});
 }
 
-Result<void> check(const ipc::FileCall& call, const BackendConfig& settings) {
+Result<void> call_fits(const ipc::FileCall& call, const BackendConfig& settings) {
   if (call.scope > ISOGATE_SCOPE_SANDBOX) return invalid("a record has an unknown scope");
   if (call.mode > 0777) return invalid("`mode` has more than permission bits (0777)");
   bool moves = call.verb == ipc::FileVerb::kMove;
   if (moves == call.path_to.empty())
     return invalid("a record has a second path that its verb does not take, or lacks one");
-  return all({header_fits(call.call), sandbox_id_fits(call.sandbox_id), user_admitted(call.user, settings),
+  return all({sandbox_id_fits(call.sandbox_id), user_admitted(call.user, settings),
               flags_known(call.flags, kFileFlags), path_stays(call.path, call.scope, "path"),
               moves ? path_stays(call.path_to, call.scope, "path_to") : Result<void>(), body_fits(call)});
 }
 
-Result<void> check(const ipc::EvidenceCall& call, const BackendConfig&) {
+Result<void> call_fits(const ipc::EvidenceCall& call, const BackendConfig&) {
   if (call.gateway_port > 65535) return invalid("a record has a port above 65535");
-  return all({header_fits(call.call), sandbox_id_fits(call.sandbox_id),
-              text_fits(call.gateway_address, "gateway_address"),
+  return all({sandbox_id_fits(call.sandbox_id), text_fits(call.gateway_address, "gateway_address"),
               text_fits(call.gateway_listeners, "gateway_listeners")});
 }
 
-Result<void> check(const ipc::ConnectCall& call, const BackendConfig&) {
+Result<void> call_fits(const ipc::ConnectCall& call, const BackendConfig&) {
   if (call.port == 0 || call.port > 65535) return invalid("a record has a port that is not 1 to 65535");
-  return all({header_fits(call.call), sandbox_id_fits(call.sandbox_id),
-              kind_of_socket(call.stream.get(), "stream"), kind_of_event(call.ready.get(), true, "ready")});
+  return all({sandbox_id_fits(call.sandbox_id), kind_of_socket(call.stream.get(), "stream"),
+              kind_of_event(call.ready.get(), true, "ready")});
+}
+
+}  // namespace
+
+Result<void> check(const ipc::Call& call, const BackendConfig& settings) {
+  return std::visit(
+      [&settings](const auto& one) {
+        if (auto checked = header_fits(one.call); !checked) return checked;
+        return call_fits(one, settings);
+      },
+      call);
 }
 
 Result<uint32_t> admitted_egress(uint32_t asked, uint32_t configured) {

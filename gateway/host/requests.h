@@ -8,16 +8,7 @@
 
 namespace isogate {
 
-Result<void> check(const ipc::ProbeCall& call, const BackendConfig& settings);
-Result<void> check(const ipc::PingCall& call, const BackendConfig& settings);
-Result<void> check(const ipc::OpenCall& call, const BackendConfig& settings);
-Result<void> check(const ipc::CloseCall& call, const BackendConfig& settings);
-Result<void> check(const ipc::EnumerateCall& call, const BackendConfig& settings);
-Result<void> check(const ipc::OrphansCall& call, const BackendConfig& settings);
-Result<void> check(const ipc::ExecCall& call, const BackendConfig& settings);
-Result<void> check(const ipc::FileCall& call, const BackendConfig& settings);
-Result<void> check(const ipc::EvidenceCall& call, const BackendConfig& settings);
-Result<void> check(const ipc::ConnectCall& call, const BackendConfig& settings);
+Result<void> check(const ipc::Call& call, const BackendConfig& settings);
 
 // The configured egress, or a stricter one if the front asks for it.
 Result<uint32_t> admitted_egress(uint32_t asked, uint32_t configured);
