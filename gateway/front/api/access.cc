@@ -60,15 +60,19 @@ Principal by_authorization(App& app, const Exchange& exchange, const ListenerInf
   return by_key(app, exchange, listener, bearer_token(authorization).value_or(""), peer);
 }
 
+// Without a key only of the listed origins.
+void refuse_pages(const App& app, const Exchange& exchange) {
+  if (!origin_allowed(optional_header(exchange, "Origin"), optional_header(exchange, "Sec-Fetch-Site"),
+                      app.config.cors.origins))
+    throw ApiError{.code = Code::kPermissionDenied,
+                   .message = "requests from web pages need a key, or their origin in `cors.origins`"};
+}
+
 // A browser sends its client certificate with whatever a page asks for, so the page has to be a listed one.
 std::optional<Principal> by_certificate(const App& app, const Exchange& exchange) {
   const TlsClientConfig* client = client_of(app.config.tls.clients, exchange.certificate_names);
   if (client == nullptr) return std::nullopt;
-  if (!origin_allowed(optional_header(exchange, "Origin"), optional_header(exchange, "Sec-Fetch-Site"),
-                      app.config.cors.origins)) {
-    throw ApiError{.code = Code::kPermissionDenied,
-                   .message = "requests from web pages need a key, or their origin in `cors.origins`"};
-  }
+  refuse_pages(app, exchange);
   return Principal{client->tenant, client->name};
 }
 
@@ -91,11 +95,7 @@ std::optional<Principal> by_loopback(const App& app, const Exchange& exchange, c
     throw ApiError{.code = Code::kMisdirectedRequest,
                    .message = "this Host is not served without a key; add it to `hosts`"};
   }
-  if (!origin_allowed(optional_header(exchange, "Origin"), optional_header(exchange, "Sec-Fetch-Site"),
-                      app.config.cors.origins)) {
-    throw ApiError{.code = Code::kPermissionDenied,
-                   .message = "requests from web pages need a key, or their origin in `cors.origins`"};
-  }
+  refuse_pages(app, exchange);
   return principal;
 }
 
