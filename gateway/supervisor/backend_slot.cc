@@ -68,7 +68,7 @@ Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, c
   process->front_end = std::move(pair->a);
   process->settings = host_settings(config, backend);
   process->copy_dir_name = copy_dir_name;
-  process->kill_later(Clock::now() + context_.timings.ready,
+  process->kill_later(context_.timings.ready,
                       "did not become ready within " + seconds_text(context_.timings.ready));
   std::vector<Fd> to_front;
   to_front.push_back(std::move(pair->b));
@@ -96,7 +96,7 @@ void BackendSlot::leave(HostRole role) {
   process->kill_at.reset();
   if (!process->front_end) return;
   process->front_end.reset();  // no front ever had it: it ends now
-  process->kill_later(Clock::now() + context_.timings.leave, "did not end without a front");
+  process->kill_later(context_.timings.leave, "did not end without a front");
 }
 
 void BackendSlot::front_lost() {
@@ -106,7 +106,7 @@ void BackendSlot::front_lost() {
       process->role = HostRole::kLeaving;
       restart_when_alone_ = !removed_ && !retired_;
     }
-    process->kill_later(Clock::now() + context_.timings.leave, "did not end with its front");
+    process->kill_later(context_.timings.leave, "did not end with its front");
   }
 }
 
@@ -126,8 +126,7 @@ void BackendSlot::stop(bool keep_sandboxes) {
   stopping_ = true;
   for (const auto& process : processes_) {
     process->control.send(host_stop_message(keep_sandboxes));
-    process->kill_later(Clock::now() + context_.timings.stop,
-                        "did not stop within " + seconds_text(context_.timings.stop));
+    process->kill_later(context_.timings.stop, "did not stop within " + seconds_text(context_.timings.stop));
   }
 }
 
@@ -139,7 +138,7 @@ void BackendSlot::kill_all() {
 void BackendSlot::stuck(uint64_t generation) {
   for (const auto& process : processes_)
     if (process->generation == generation)
-      process->kill_later(Clock::now() + context_.timings.leave, "was given up by the front");
+      process->kill_later(context_.timings.leave, "was given up by the front");
 }
 
 void BackendSlot::attend(int fd) {
@@ -156,16 +155,14 @@ void BackendSlot::receive(HostProcess& process) {
     if (!received && received.error().os_errno != ECONNRESET)
       return process.kill_now("broke the control protocol: " + received.error().message);
     if (!received)
-      return process.kill_later(Clock::now() + context_.timings.leave,
-                                "closed its control socket and did not end");
+      return process.kill_later(context_.timings.leave, "closed its control socket and did not end");
     if (!*received) return;
     if ((*received)->type == "ready" && !std::exchange(process.reported_ready, true)) {
       became_ready(process);
     } else if ((*received)->type == "failed") {
       process.failed = (*received)->message;
       process.setting = (*received)->setting;
-      process.kill_later(Clock::now() + context_.timings.leave,
-                         "did not end after it failed: " + *process.failed);
+      process.kill_later(context_.timings.leave, "did not end after it failed: " + *process.failed);
     } else {
       return process.kill_now("sent `" + (*received)->type + "` out of turn");
     }

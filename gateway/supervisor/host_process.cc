@@ -4,7 +4,8 @@
 
 namespace isogate::supervisor {
 
-void HostProcess::kill_later(TimePoint when, std::string why) {
+void HostProcess::kill_later(std::chrono::milliseconds delay, std::string why) {
+  const TimePoint when = Clock::now() + delay;
   if (killed || (kill_at && *kill_at <= when)) return;
   kill_at = when;
   kill_reason = std::move(why);

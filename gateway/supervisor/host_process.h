@@ -32,7 +32,7 @@ struct HostProcess {
   std::optional<std::string> setting;  // with that: the one that the operator has to correct
   std::string copy_dir_name;
 
-  void kill_later(TimePoint when, std::string why);  // unless an earlier kill is due already
+  void kill_later(std::chrono::milliseconds delay, std::string why);  // unless an earlier kill is due already
   void kill_now(std::string why);
 };
 
