@@ -300,11 +300,7 @@ void Session::interrupt(int number) {
 
 // By a call of its own: the WebSocket may be full of stdin that the program does not read.
 bool Session::send_signal(const char* name) {
-  HttpRequest request;
-  request.method = "POST";
-  request.target = "/execs/" + percent_encode(to_.exec_id) + "/signal";
-  request.content_type = "application/json";
-  request.body = Json({{"signal", name}}).dump();
+  HttpRequest request = post("/execs/" + percent_encode(to_.exec_id) + "/signal", {{"signal", name}});
   request.wait_sec = kSignalSec;
   auto answer = client_.call(request);
   if (!answer.ok()) complain(answer.error().message);

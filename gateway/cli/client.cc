@@ -254,6 +254,13 @@ Query& Query::add(const char* name, const std::string& value) {
   return *this;
 }
 
+HttpRequest post(std::string target, const nlohmann::ordered_json& body) {
+  return {.method = "POST",
+          .target = std::move(target),
+          .content_type = "application/json",
+          .body = body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
+}
+
 nlohmann::ordered_json file_body(const FileOptions& options) {
   nlohmann::ordered_json body = {{"path", options.path.empty() ? "." : options.path}};
   if (!options.agent.empty()) body["agent_id"] = options.agent;

@@ -30,6 +30,9 @@ Asked ask(HttpClient& client, const HttpRequest& request, bool json);
 // The gateway that find_gateway() finds.
 Asked ask(const ClientOptions& options, const HttpRequest& request);
 
+// A POST with this body.
+HttpRequest post(std::string target, const nlohmann::ordered_json& body);
+
 // Reports JSON that breaks the contract. kGateway.
 int makes_no_sense(const std::exception& error);
 

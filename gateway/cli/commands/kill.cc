@@ -10,16 +10,10 @@
 namespace isogate::cli {
 namespace {
 
-using Json = nlohmann::json;
-
 HttpRequest kill_request(const KillOptions& options) {
-  HttpRequest request{.method = "DELETE", .target = "/execs/" + percent_encode(options.exec_id)};
-  if (options.signal.empty()) return request;
-  request.method = "POST";
-  request.target += "/signal";
-  request.content_type = "application/json";
-  request.body = Json({{"signal", options.signal}}).dump(-1, ' ', false, Json::error_handler_t::replace);
-  return request;
+  const std::string target = "/execs/" + percent_encode(options.exec_id);
+  if (options.signal.empty()) return {.method = "DELETE", .target = target};
+  return post(target + "/signal", {{"signal", options.signal}});
 }
 
 }  // namespace

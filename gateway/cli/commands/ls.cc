@@ -53,9 +53,7 @@ int run_list(const ListOptions& options) {
   end_on_signals();
   auto body = file_body(options);
   if (options.recursive) body["recursive"] = true;
-  HttpRequest request{.method = "POST", .target = "/workspace/list", .content_type = "application/json"};
-  request.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
-  const auto [failed, answer] = ask(options.client, request);
+  const auto [failed, answer] = ask(options.client, post("/workspace/list", body));
   if (failed != kDone) return failed;
   if (!options.client.json) return show_listing(answer.body, options.with_details);
   print(answer.body);

@@ -91,7 +91,7 @@ int end_one(HttpClient& client, const std::string& agent, const SandboxOptions& 
 
 int run_sandbox_create(const SandboxCreateOptions& options) {
   end_on_signals();
-  Json body = Json::object();
+  nlohmann::ordered_json body = nlohmann::ordered_json::object();
   const auto set = [&body](const char* field, const std::string& value) {
     if (!value.empty()) body[field] = value;
   };
@@ -99,11 +99,7 @@ int run_sandbox_create(const SandboxCreateOptions& options) {
   set("image", options.image);
   set("backend", options.backend);
   set("min_isolation", options.min_isolation);
-  const HttpRequest request{.method = "POST",
-                            .target = "/sandboxes",
-                            .content_type = "application/json",
-                            .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
-  const auto [failed, answer] = ask(options.client, request);
+  const auto [failed, answer] = ask(options.client, post("/sandboxes", body));
   if (failed == kDone && options.client.json) print(answer.body);
   return failed;
 }
