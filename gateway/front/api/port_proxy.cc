@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/co_spawn.hpp>
-#include <charconv>
 #include <memory>
 #include <string>
 #include <vector>
@@ -391,18 +390,15 @@ bool route_to_port(Exchange& exchange, std::string_view domain) {
   const size_t dot = host.size() - domain.size() - 1;
   if (host[dot] != '.' || !equal_no_case(host.substr(dot + 1), domain)) return false;
   const std::string_view name = host.substr(0, dot);
-  unsigned port = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), port);
-  const std::string_view rest = name.substr(static_cast<size_t>(end - name.data()));
-  const bool fits = error == std::errc() && port > 0 && port <= 65535 && name.front() != '0' &&
-                    rest.size() > 1 && rest.front() == '-' && valid_agent_id(std::string(rest.substr(1)));
-  if (!fits)
+  std::string_view agent = name;
+  const uint16_t port = number_in<uint16_t>(next_part(agent, '-')).value_or(0);
+  if (port == 0 || name.front() == '0' || !valid_agent_id(agent))
     throw invalid_request("the host `" + printable(name, 80) + "` below ports.domain must be PORT-AGENT");
   const std::string_view target = exchange.target();
   if (target.empty() || (target.front() != '/' && target != "*"))
     throw invalid_request("the request target must be a path that starts with /");
   exchange.route = &kProxyRoute;
-  exchange.agent_param = std::string(rest.substr(1));
+  exchange.agent_param = std::string(agent);
   exchange.path_param = std::to_string(port);
   exchange.query = {};
   return true;
