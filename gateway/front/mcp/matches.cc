@@ -1,7 +1,6 @@
 #include "gateway/front/mcp/matches.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "lib/text.h"
@@ -18,12 +17,10 @@ struct Match {
 
 // LINE:TEXT
 std::optional<Match> numbered(std::string_view path, std::string_view rest) {
-  Match match{.path = path};
-  const auto end = std::from_chars(rest.data(), rest.data() + rest.size(), match.line);
-  const size_t size = static_cast<size_t>(end.ptr - rest.data());
-  if (end.ec != std::errc() || size == rest.size() || rest[size] != ':') return std::nullopt;
-  match.text = rest.substr(size + 1);
-  return match;
+  const size_t colon = rest.find(':');
+  const auto line = number_in<uint64_t>(rest.substr(0, colon));
+  if (!line || colon == std::string_view::npos) return std::nullopt;
+  return Match{.path = path, .text = rest.substr(colon + 1), .line = *line};
 }
 
 // Of PATH:LINE:TEXT the first number is taken for LINE.
