@@ -83,10 +83,6 @@ std::string_view linux_capability_name(size_t bit) {
   return bit < kLinuxCapabilities.size() ? kLinuxCapabilities[bit] : "";
 }
 
-bool id_is_sane(std::string_view id) {
-  return is_name(id, ".-") && std::none_of(id.begin(), id.end(), is_upper);
-}
-
 Result<void> check_text(const std::string& text, const char* field, bool required) {
   std::string what = std::string("the descriptor's ") + field;
   if (required && text.empty()) return invalid(what + " is empty");
@@ -110,7 +106,7 @@ void take_number(const json& from, T& to) {
 }  // namespace
 
 Result<void> check(const Description& d) {
-  if (!id_is_sane(d.id))
+  if (!is_name(d.id, ".-") || std::any_of(d.id.begin(), d.id.end(), is_upper))
     return invalid("the descriptor's id `" + clean_text(d.id, 80) +
                    "` is not of the form [a-z0-9][a-z0-9.-]{0,62}, such as com.example.firecracker");
   if (auto checked = check_text(d.version, "version", true); !checked) return checked;
