@@ -37,10 +37,6 @@ uint32_t pid_of(const LongExec& exec) {
   return (pid & 0x7FFFFFFF) | 1;
 }
 
-ApiError no_process(const std::string& which) {
-  return {.code = Code::kExecNotFound, .message = "there is no process " + which};
-}
-
 const json& object_in(const json& body, std::string_view name) {
   static const json none = json::object();
   const auto found = body.find(name);
@@ -72,7 +68,9 @@ LongExecPtr process_of(const App& app, const Exchange& exchange, const json& bod
     if (!chosen || chosen->answer().started_ms <= exec->answer().started_ms) chosen = exec;
   }
   if (!chosen)
-    throw no_process(pid ? "with pid " + std::to_string(*pid) : "with tag `" + printable(*tag, 80) + "`");
+    throw ApiError{.code = Code::kExecNotFound,
+                   .message = "there is no process with " +
+                              (pid ? "pid " + std::to_string(*pid) : "tag `" + printable(*tag, 80) + "`")};
   return chosen;
 }
 
@@ -87,10 +85,6 @@ void forget_processes(App& app) {
   std::erase_if(app.e2b->processes, [](const auto& each) { return each.second.tenant.empty(); });
 }
 
-std::string_view kill_text(const ExecAnswer& answer) {
-  return answer.outcome == Outcome::kOomKilled ? " (out of memory)" : "";
-}
-
 // As Go's os/exec words it, which is what SDKs pass on.
 ordered_json end_event(const ExecAnswer& answer) {
   const int code = answer.exit_code.value_or(-1);
@@ -102,7 +96,7 @@ ordered_json end_event(const ExecAnswer& answer) {
              (signal == SIGKILL   ? "killed"
               : signal == SIGTERM ? "terminated"
                                   : signal_name(signal)) +
-             std::string(kill_text(answer));
+             (answer.outcome == Outcome::kOomKilled ? " (out of memory)" : "");
   }
   ordered_json end = {{"exitCode", exited ? code : -1}, {"exited", exited}, {"status", status}};
   if (!exited || code != 0) end["error"] = status;
