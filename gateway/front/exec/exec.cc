@@ -15,7 +15,6 @@
 #include <cstring>
 
 #include "gateway/front/app.h"
-#include "gateway/front/base/after_response.h"
 #include "gateway/front/base/names.h"
 #include "gateway/front/base/own_fd.h"
 #include "gateway/front/exec/artifacts.h"
@@ -429,11 +428,13 @@ void Flight::journal_start() {
   journaled_ = true;
 }
 
-// `pipes`: closed then, too.
+// When what runs now waits, before anything that happens later. A response that is written next is with the
+// kernel by then, and the next request is not read yet: nobody can see that it came late. `pipes`: closed
+// then, too.
 void Flight::journal_end(std::array<std::shared_ptr<Stream>, 2> pipes) {
   journaled_ = false;
-  after_response(app_.executor, [&app = app_, ending = ending_of(spec_, answer_), cancel = cancel_,
-                                 pipes = std::move(pipes)] { ending.record(app); });
+  asio::post(app_.executor, [&app = app_, ending = ending_of(spec_, answer_), cancel = cancel_,
+                             pipes = std::move(pipes)] { ending.record(app); });
 }
 
 // Of one that an exception ends.
