@@ -1,6 +1,7 @@
 #include "lib/fd.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -47,6 +48,11 @@ void signal_event(int event_fd) {
     if (errno == EINVAL) ::timerfd_settime(event_fd, TFD_TIMER_ABSTIME, &past, nullptr);
     return;
   }
+}
+
+bool is_signalled(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  return fd >= 0 && ::poll(&one, 1, 0) > 0;
 }
 
 Result<Mark> make_mark() {

@@ -67,6 +67,8 @@ Result<Fd> make_shared_event();
 
 // Makes either readable for good. Async-signal-safe.
 void signal_event(int event_fd);
+// True once that or another descriptor is readable; -1 never is.
+bool is_signalled(int fd);
 
 // An event that is in order with what happens to a pipe: `theirs`, for a process that is not trusted, is
 // readable for good as soon as `own` has been signalled, also once `own` is closed. Two datagram sockets,

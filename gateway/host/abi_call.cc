@@ -1,7 +1,5 @@
 #include "gateway/host/abi_call.h"
 
-#include <poll.h>
-
 #include <cstring>
 
 #include "gateway/host/text.h"
@@ -70,11 +68,6 @@ Error plugin_failure(isogate_status status, const isogate_error& error) {
 
 Error plugin_defect(const std::string& what) {
   return {ISOGATE_INTERNAL, 0, "a defect of the plugin: " + what};
-}
-
-bool is_signalled(int fd) {
-  pollfd watch{fd, POLLIN, 0};
-  return fd >= 0 && ::poll(&watch, 1, 0) > 0;
 }
 
 }  // namespace isogate

@@ -23,7 +23,4 @@ Error plugin_failure(isogate_status status, const isogate_error& error);
 // A defect of the plugin: "the plugin answered …".
 Error plugin_defect(const std::string& what);
 
-// True once an eventfd or timerfd is readable. -1 never is.
-bool is_signalled(int fd);
-
 }  // namespace isogate

@@ -1,7 +1,6 @@
 #include "runner/exec/command.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -30,11 +29,6 @@
 
 namespace isogate {
 namespace {
-
-bool is_ready(int fd) {
-  pollfd slot = {fd, POLLIN, 0};
-  return fd >= 0 && ::poll(&slot, 1, 0) > 0;
-}
 
 // A program may open its own streams by name, such as /dev/stderr: so pipes must belong to its user.
 void give_pipes(const Command& command) {
@@ -210,7 +204,7 @@ Result<Ending> CommandRunner::run_in(const Command& command, const PreparedProgr
 
 Result<Ending> CommandRunner::run(const Command& command) {
   if (broken_) return *broken_;
-  if (is_ready(command.cancel_fd)) {
+  if (is_signalled(command.cancel_fd)) {
     return Error{ISOGATE_CANCELLED, 0, "cancelled before the program was started"};
   }
   auto program = PreparedProgram::make(command);

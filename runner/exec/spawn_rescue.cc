@@ -1,6 +1,5 @@
 #include "runner/exec/spawn_rescue.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "lib/fd.h"
 #include "lib/thread.h"
 #include "runner/exec/spawn.h"
 
@@ -16,13 +16,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kRescueInterval{100};
 
-bool fired(int cancel_fd) {
-  pollfd slot = {cancel_fd, POLLIN, 0};
-  return ::poll(&slot, 1, 0) > 0;
-}
-
 void rescue(StartUnderWay& start) {
-  if (std::atomic_ref(start.started).load(std::memory_order_acquire) != 0 || !fired(start.cancel_fd)) return;
+  if (std::atomic_ref(start.started).load(std::memory_order_acquire) != 0 || !is_signalled(start.cancel_fd))
+    return;
   if (__atomic_load_n(start.stage, __ATOMIC_ACQUIRE) == kStageBorn) return;
   const int pidfd = std::atomic_ref(start.pidfd).load(std::memory_order_relaxed);
   if (pidfd >= 0) ::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);

@@ -822,7 +822,7 @@ Result<void> WorkspaceImpl::receive(StagedFile& staged, const Target& target, in
   if (got && complete_fd >= 0 && state_->completion_follows) {
     if (auto ready = wait_readable(complete_fd, cancel_fd); !ready) got = ready.error();
   }
-  if (got && complete_fd >= 0 && !cancelled(complete_fd))
+  if (got && complete_fd >= 0 && !is_signalled(complete_fd))
     got = Error{ISOGATE_CANCELLED, 0, "its sender went away before the body was complete"};
   if (!got) return prefixed(target.attempt, got.error());
   bytes = *got;
@@ -848,7 +848,7 @@ Result<void> WorkspaceImpl::place(StagedFile& staged, const Parent& parent, cons
 Result<std::unique_lock<std::timed_mutex>> WorkspaceImpl::commit_alone(int cancel_fd) const {
   std::unique_lock<std::timed_mutex> lock(state_->commit, std::defer_lock);
   for (int tries = 0; !lock.try_lock_for(kPatience); ++tries) {
-    if (cancelled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
+    if (is_signalled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
     if (tries >= kMaxPatience) return busy_error("another write to this sandbox takes too long");
   }
   return lock;

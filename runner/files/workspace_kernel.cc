@@ -81,7 +81,7 @@ Result<KernelRead> pump_kernel_file(int file, uint64_t offset, uint64_t limit, i
   KernelRead done;
   std::vector<char> buffer(limit == 0 ? 0 : kKernelBuffer);
   while (done.sent < limit) {
-    if (cancelled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
+    if (is_signalled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
     const ssize_t got = ::read(file, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return read_error(errno);

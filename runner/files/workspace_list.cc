@@ -169,7 +169,7 @@ Result<void> Lister::run(int top, int cancel_fd) {
   Fd copy(::fcntl(top, F_DUPFD_CLOEXEC, 0));
   if (!copy || !push(std::move(copy), 0)) return os_error("cannot list", errno);
   while (!frames_.empty() && left_ > 0) {
-    if (cancelled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
+    if (is_signalled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
     Frame& frame = frames_.back();
     prefix_.resize(frame.prefix);
     Result<void> step;

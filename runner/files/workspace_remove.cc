@@ -178,7 +178,7 @@ Result<void> Remover::run(int top) {
   if (!root.fd || ::lseek(root.fd.get(), 0, SEEK_SET) < 0) return os_error("cannot remove the tree", errno);
   frames_.push_back(std::move(root));
   while (!frames_.empty()) {
-    if (cancelled(cancel_fd_) || (deadline_ != Clock::time_point::max() && Clock::now() >= deadline_))
+    if (is_signalled(cancel_fd_) || (deadline_ != Clock::time_point::max() && Clock::now() >= deadline_))
       return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
     Frame& frame = frames_.back();
     if (!frame.dirs.empty()) {

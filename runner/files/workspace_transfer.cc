@@ -108,7 +108,7 @@ Result<uint64_t> splice_in(int in, int file, int cancel_fd, const Room& room) {
 Result<void> copy_run(int from, uint64_t begin, uint64_t end, int to, uint64_t shift, int cancel_fd,
                       const Room& room) {
   while (begin < end) {
-    if (cancelled(cancel_fd)) return cancelled_error();
+    if (is_signalled(cancel_fd)) return cancelled_error();
     if (room)
       if (auto left = room(); !left) return left;
     auto in = static_cast<off64_t>(begin), out = static_cast<off64_t>(begin + shift);
@@ -127,11 +127,6 @@ Result<void> copy_run(int from, uint64_t begin, uint64_t end, int to, uint64_t s
 }
 
 }  // namespace
-
-bool cancelled(int cancel_fd) {
-  pollfd one{cancel_fd, POLLIN, 0};
-  return cancel_fd >= 0 && ::poll(&one, 1, 0) > 0;
-}
 
 Result<void> wait_readable(int fd, int cancel_fd) { return wait_for(fd, POLLIN, cancel_fd); }
 
@@ -163,7 +158,7 @@ Result<void> pump_bytes(std::string_view bytes, int out, int cancel_fd) {
 
 Result<uint64_t> pump_in(int in, int file, int cancel_fd, const Room& room) {
   auto total = splice_in(in, file, cancel_fd, room);
-  if (total && cancelled(cancel_fd)) return cancelled_error();
+  if (total && is_signalled(cancel_fd)) return cancelled_error();
   return total;
 }
 

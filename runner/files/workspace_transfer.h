@@ -10,9 +10,6 @@
 
 namespace isogate {
 
-// True once cancel_fd is readable; -1 never is.
-bool cancelled(int cancel_fd);
-
 // Waits until `fd` is readable; ISOGATE_CANCELLED when cancel_fd is first.
 Result<void> wait_readable(int fd, int cancel_fd);
 

@@ -290,7 +290,7 @@ Result<void> Watcher::take_events() {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
   if (got <= 0) return os_error("cannot read the changes", got < 0 ? errno : EIO);
   for (size_t at = 0; at + sizeof(inotify_event) <= static_cast<size_t>(got) && !over_ && !again_;) {
-    if (cancelled(cancel_fd_)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
+    if (is_signalled(cancel_fd_)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
     inotify_event event{};
     std::memcpy(&event, events_.data() + at, sizeof event);
     const char* text = events_.data() + at + sizeof event;
@@ -434,7 +434,7 @@ Result<void> Watcher::add_tree(WatchNode& parent, const std::string& name, Repor
 Result<void> Watcher::add_below(int top, std::vector<Todo> todo, Report report) {
   std::deque<std::pair<int, Fd>> open;  // by watch
   while (!todo.empty()) {
-    if (cancelled(cancel_fd_)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
+    if (is_signalled(cancel_fd_)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
     const Todo next = std::move(todo.back());
     todo.pop_back();
     WatchNode* const parent = node_of(next.parent);
@@ -505,7 +505,7 @@ Result<void> Watcher::look_into(const WatchNode& node, int directory, Report rep
   if (as_tenant.error()) return *as_tenant.error();
   DirReader reader;
   while (!reader.end()) {
-    if (cancelled(cancel_fd_)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
+    if (is_signalled(cancel_fd_)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
     std::vector<DirReader::Name> names;
     if (const int code = reader.next(directory, names); code < 0)
       return os_error("cannot list a directory that is to be watched", -code);
