@@ -1,13 +1,12 @@
 #include "plugins/docker/watch.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "lib/thread.h"
+#include "plugins/common/or_throw.h"
 #include "plugins/docker/client/engine_pool.h"
 #include "plugins/docker/profile.h"
 #include "plugins/docker/services.h"
@@ -44,9 +43,7 @@ std::string with_memory(const std::string& how, bool out_of_memory) {
   return !out_of_memory || how.find(kSaw) != std::string::npos ? how : how + kSaw;
 }
 
-Watch::Watch(Services& services) : services_(services), end_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!end_) sdk::fail_with_errno("cannot make an eventfd", errno);
-}
+Watch::Watch(Services& services) : services_(services), end_(or_throw(make_event())) {}
 
 Watch::~Watch() {
   signal_event(end_.get());

@@ -1,7 +1,6 @@
 #include "plugins/k8s/client/exec_channel.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "lib/net/websocket.h"
 #include "lib/text.h"
 #include "lib/thread.h"
+#include "plugins/common/or_throw.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/object.h"
 
@@ -65,12 +65,11 @@ class Channel final : public ExecChannel {
         ping_every_(request.ping_every),
         pong_patience_(request.pong_patience),
         pair_(make_pair()),
-        stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        stop_(or_throw(make_event())),
         early_(std::move(early)),
         in_(std::make_unique_for_overwrite<char[]>(kBuffer)),
         out_(std::make_unique_for_overwrite<char[]>(net::kHeadMost + 1 + kBuffer)),
         ping_next_(Clock::now() + ping_every_) {
-    if (!stop_) sdk::fail_with_errno("cannot make an eventfd", errno);
     thread_ = start_thread([this] { run(); });
   }
   ~Channel() override {

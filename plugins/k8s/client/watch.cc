@@ -1,7 +1,6 @@
 #include "plugins/k8s/client/watch.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 
 #include "lib/fd.h"
 #include "lib/thread.h"
+#include "plugins/common/or_throw.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/client/watch_store.h"
 
@@ -26,7 +26,7 @@ struct Watch::Impl {
         events(std::move(events_)),
         options(options_),
         store(events),
-        end(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+        end(or_throw(make_event())) {}
 
   void run();
   void take_list();
@@ -131,7 +131,6 @@ void Watch::Impl::hear(const std::string& line) {
 
 Watch::Watch(Api& api, Resource what, Selection selection, WatchEvents events, WatchOptions options)
     : impl_(std::make_unique<Impl>(api, std::move(what), std::move(selection), std::move(events), options)) {
-  if (!impl_->end) sdk::fail_with_errno("cannot make an eventfd", errno);
   impl_->thread = start_thread([this] { impl_->run(); });
 }
 
