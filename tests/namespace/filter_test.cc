@@ -70,22 +70,31 @@ TEST(Filter, LooksAtArguments) {
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_personality, 0xffffffff); }), 0);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 40, 1, 0); }), EAFNOSUPPORT);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 16, 3, 12); }), EAFNOSUPPORT);
-  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 16, 3, 0); }), 0);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 16, 3, 0); }), EAFNOSUPPORT);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 1, 1, 0); }), 0);
   for (const long protocol : {0L, 6L})
     EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_socket, 2, 1, protocol); }), 0);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 10, 2, 17); }), 0);
+  for (const long type : {3L, 5L, 10L, 5L | 02000000})
+    EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_socket, 2, type, 0); }), EAFNOSUPPORT) << type;
   for (const long protocol : {132L, 136L, 262L})
     EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_socket, 2, 1, protocol); }), EAFNOSUPPORT);
   for (const long family : {16L, 17L, 30L, 40L})
     EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_socketpair, family, 1, 0); }), EAFNOSUPPORT);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socketpair, 1, 1, 0); }), EFAULT);
+  for (const long option : {26L, 50L, 51L, 52L})
+    EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_setsockopt, -1, 1, option); }), EPERM) << option;
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_setsockopt, -1, 1, 8); }), 0);        // SO_RCVBUF
+  EXPECT_NE(under(kDefault, [] { return error_of(SYS_setsockopt, -1, 1, 7); }), 0);        // SO_SNDBUF
+  EXPECT_NE(under(kDefault, [] { return error_of(SYS_setsockopt, -1, 41, 26); }), EPERM);  // IPV6_V6ONLY
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_fcntl, 1, 1031, 1 << 20); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_fcntl, 0, 3, 0); }), 0);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_ioctl, 0, 0x5423L, 0); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_ioctl, 0, 0x5412L | 1L << 32, 0); }), EPERM);
   for (const long project : {FS_IOC_FSSETXATTR, FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS})
     EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_ioctl, 0, project, 0); }), EPERM) << project;
+  for (const long subvolume : {0x50009401L, 0x5000940EL, 0x50009417L, 0x50009418L, 0x4008941AL})
+    EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_ioctl, 0, subvolume, 0); }), EPERM) << subvolume;
   EXPECT_NE(under(kDefault, [] { return error_of(SYS_ioctl, 0, FS_IOC_FSGETXATTR, 0); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_clone, 0x10000000, 0, 0); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_sync); }), 0);
