@@ -1,5 +1,6 @@
 #include "runner/exec/spawn_rescue.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
