@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <csignal>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -36,6 +37,17 @@ Result<void> start_thread(std::thread& into, const char* attempt, Work&& work) t
   return {};
 } catch (const std::system_error& error) {
   return os_error(attempt, error.code().value());
+}
+
+// Ends a thread, if one was started, that waits for `changed` until `ending`.
+inline void end_thread(std::thread& thread, std::mutex& mutex, bool& ending,
+                       std::condition_variable& changed) {
+  {
+    const std::lock_guard lock(mutex);
+    ending = true;
+  }
+  changed.notify_one();
+  if (thread.joinable()) thread.join();
 }
 
 }  // namespace isogate
