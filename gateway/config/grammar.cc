@@ -65,9 +65,7 @@ bool plugin_name(std::string_view text) { return name(text) || is_absolute_path(
 
 bool prefix(std::string_view text) {
   if (text == "workspace" || text.substr(0, 10) == "workspace/") return false;
-  for (const std::string_view part : split(text, '/'))
-    if (part.empty() || part == "." || part == "..") return false;
-  return is_alnum_or(text, "_-./");
+  return text.size() <= 255 && is_path_below(text) && is_alnum_or(text, "_-./");
 }
 
 // RFC 6454's serialisation, as browsers send it.
