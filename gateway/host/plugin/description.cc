@@ -83,10 +83,6 @@ std::string_view linux_capability_name(size_t bit) {
   return bit < kLinuxCapabilities.size() ? kLinuxCapabilities[bit] : "";
 }
 
-bool id_is_sane(std::string_view id) {
-  return is_name(id, ".-") && std::none_of(id.begin(), id.end(), is_upper);
-}
-
 Result<void> check_text(const std::string& text, const char* field, bool required) {
   std::string what = std::string("the descriptor's ") + field;
   if (required && text.empty()) return invalid(what + " is empty");
