@@ -206,10 +206,6 @@ Json spec_of(const Config& config, const Parts& parts, const Limits& limits) {
   return spec;
 }
 
-bool is_label_value(const std::string& text) {
-  return is_name(text, "-_.") && is_alnum(text.back());
-}
-
 }  // namespace
 
 std::string label_value(const std::string& text) {
