@@ -66,7 +66,8 @@ bool looks_random(std::string_view value) {
   if (value.size() < 8) return false;
   if (value.size() >= 20) return true;
   bool upper_inside = std::any_of(value.begin() + 1, value.end(), is_upper);
-  return std::any_of(value.begin(), value.end(), [](char c) { return is_digit(c) || c == '=' || c == '+'; }) ||
+  return std::any_of(value.begin(), value.end(),
+                     [](char c) { return is_digit(c) || c == '=' || c == '+'; }) ||
          (upper_inside && std::any_of(value.begin(), value.end(), is_lower));
 }
 

@@ -7,9 +7,7 @@
 namespace isogate {
 namespace {
 
-char folded(char c) {
-  return c == '-' ? '_' : to_lower(c);
-}
+char folded(char c) { return c == '-' ? '_' : to_lower(c); }
 
 // Optimal string alignment: insert, delete, replace, swap neighbours.
 size_t distance(std::string_view a, std::string_view b) {

@@ -47,7 +47,8 @@ constexpr size_t kNameMost = 253;
 
 // Names of objects, plurals and versions: what leads out of its place in a path has no such shape.
 const std::string& in_path(const std::string& name, const char* what) {
-  if (name.size() > kNameMost || !is_alnum_or(name, "-.:") || name.find_first_not_of('.') == std::string::npos)
+  if (name.size() > kNameMost || !is_alnum_or(name, "-.:") ||
+      name.find_first_not_of('.') == std::string::npos)
     throw ApiError(ISOGATE_INVALID_ARGUMENT,
                    "`" + printable(name, 80) + "` is no " + what + " that a cluster has");
   return name;

@@ -434,7 +434,8 @@ bool agreed(const HttpHead& head, const std::string& key, const std::string& att
   const auto fail = [&](const char* why) {
     throw ApiError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": " + why, 0, true);
   };
-  if (to_lower(head.header("upgrade")) != "websocket" || head.header("sec-websocket-accept") != net::websocket_accept(key))
+  if (to_lower(head.header("upgrade")) != "websocket" ||
+      head.header("sec-websocket-accept") != net::websocket_accept(key))
     fail("the API server's answer is no WebSocket's");
   if (!head.header("sec-websocket-extensions").empty())
     fail("the API server uses an extension nobody offered");
