@@ -17,7 +17,8 @@ namespace {
 constexpr std::chrono::milliseconds kRescueInterval{100};
 
 void rescue(StartUnderWay& start) {
-  if (std::atomic_ref(start.started).load(std::memory_order_acquire) != 0 || !is_signalled(start.cancel_fd)) return;
+  if (std::atomic_ref(start.started).load(std::memory_order_acquire) != 0 || !is_signalled(start.cancel_fd))
+    return;
   if (__atomic_load_n(start.stage, __ATOMIC_ACQUIRE) == kStageBorn) return;
   const int pidfd = std::atomic_ref(start.pidfd).load(std::memory_order_relaxed);
   if (pidfd >= 0) ::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);
