@@ -12,7 +12,7 @@ import httpx
 
 from . import calls, gateway, transport
 from .answers import Ending, ExecState
-from .calls import Answer, Call, Request, StreamCall, Streamed
+from .calls import Call, Request, StreamCall, Streamed
 from .client import POLL_SEC
 from .errors import IsogateError, refusal
 from .streams import Decoder
@@ -87,30 +87,22 @@ def _asynchronous(content: bytes | Streamed | None) -> bytes | AsyncIterator[byt
     return _in_thread(transport.pieces(content))
 
 
-class _Connection:
+class _Connection(transport.Connection[httpx.AsyncClient]):
     """Sends requests, for any number of tasks of one event loop."""
 
-    def __init__(self, http: httpx.AsyncClient, base_url: str, retries: int, longest_wait_sec: float) -> None:
-        self.http = http
-        self._base_url = base_url
-        self._retries = retries
-        self._longest_wait_sec = longest_wait_sec
-
     async def run(self, call: Call[T]) -> T:
-        attempts = transport.Attempts(call.request, self._retries, self._longest_wait_sec)
+        attempts = self.attempts(call.request)
         while True:
             try:
                 with transport.translated():
                     response = await self._send(call.request)
                     body = await _read(response)
-                if transport.is_answer(call, response):
-                    return transport.parsed(call.parse, Answer(response.status_code, response.headers, body))
-                raise refusal(response.status_code, response.headers, body)
+                return transport.result(call, response, body)
             except IsogateError as error:
                 await anyio.sleep(attempts.wait_sec(error))
 
     async def stream(self, call: StreamCall[T]) -> AsyncStream[T]:
-        attempts = transport.Attempts(call.request, self._retries, self._longest_wait_sec)
+        attempts = self.attempts(call.request)
         while True:
             try:
                 with transport.translated():
@@ -123,27 +115,10 @@ class _Connection:
                 await anyio.sleep(attempts.wait_sec(error))
 
     async def _send(self, request: Request) -> httpx.Response:
-        return await self.http.send(
-            self.http.build_request(
-                request.method,
-                self._base_url + request.target,
-                content=_asynchronous(request.content),
-                headers=request.headers,
-                timeout=transport.timeout_of(request),
-            ),
-            stream=True,
-        )
+        return await self.http.send(self.built(request, _asynchronous(request.content)), stream=True)
 
 
-class _Handle:
-    """What the calls about one sandbox, or one exec, have in common."""
-
-    def __init__(self, connection: _Connection, subject: str) -> None:
-        self._connection = connection
-        self._subject = subject
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._subject!r})"
+_Handle = transport.Handle[_Connection]
 
 
 def _call(build: Callable[Concatenate[str, P], Call[T]]) -> Callable[Concatenate[_Handle, P], Awaitable[T]]:

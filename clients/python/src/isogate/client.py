@@ -10,7 +10,7 @@ import httpx
 
 from . import calls, gateway, transport
 from .answers import Ending, ExecState
-from .calls import Answer, Call, Request, StreamCall, Streamed
+from .calls import Call, Request, StreamCall, Streamed
 from .errors import IsogateError, refusal
 from .streams import Decoder
 
@@ -70,30 +70,22 @@ def _read(response: httpx.Response) -> bytes:
         response.close()
 
 
-class _Connection:
+class _Connection(transport.Connection[httpx.Client]):
     """Sends requests. Any thread may."""
 
-    def __init__(self, http: httpx.Client, base_url: str, retries: int, longest_wait_sec: float) -> None:
-        self.http = http
-        self._base_url = base_url
-        self._retries = retries
-        self._longest_wait_sec = longest_wait_sec
-
     def run(self, call: Call[T]) -> T:
-        attempts = transport.Attempts(call.request, self._retries, self._longest_wait_sec)
+        attempts = self.attempts(call.request)
         while True:
             try:
                 with transport.translated():
                     response = self._send(call.request)
                     body = _read(response)
-                if transport.is_answer(call, response):
-                    return transport.parsed(call.parse, Answer(response.status_code, response.headers, body))
-                raise refusal(response.status_code, response.headers, body)
+                return transport.result(call, response, body)
             except IsogateError as error:
                 time.sleep(attempts.wait_sec(error))
 
     def stream(self, call: StreamCall[T]) -> Stream[T]:
-        attempts = transport.Attempts(call.request, self._retries, self._longest_wait_sec)
+        attempts = self.attempts(call.request)
         while True:
             try:
                 with transport.translated():
@@ -106,27 +98,10 @@ class _Connection:
                 time.sleep(attempts.wait_sec(error))
 
     def _send(self, request: Request) -> httpx.Response:
-        return self.http.send(
-            self.http.build_request(
-                request.method,
-                self._base_url + request.target,
-                content=_synchronous(request.content),
-                headers=request.headers,
-                timeout=transport.timeout_of(request),
-            ),
-            stream=True,
-        )
+        return self.http.send(self.built(request, _synchronous(request.content)), stream=True)
 
 
-class _Handle:
-    """What the calls about one sandbox, or one exec, have in common."""
-
-    def __init__(self, connection: _Connection, subject: str) -> None:
-        self._connection = connection
-        self._subject = subject
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._subject!r})"
+_Handle = transport.Handle[_Connection]
 
 
 def _call(build: Callable[Concatenate[str, P], Call[T]]) -> Callable[Concatenate[_Handle, P], T]:

@@ -6,16 +6,18 @@ import inspect
 import re
 import socket
 from contextlib import contextmanager
-from typing import Any, Callable, Iterable, Iterator, TypeVar, cast
+from typing import Any, AsyncIterable, Callable, Generic, Iterable, Iterator, TypeVar, cast
 
 import httpx
 
 from .calls import Answer, Call, Request, StreamCall, Streamed, as_bytes
-from .errors import ApiError, BadAnswer, ContactLost, GatewayUnreachable, IsogateError
+from .errors import ApiError, BadAnswer, ContactLost, GatewayUnreachable, IsogateError, refusal
 from .gateway import Gateway
 from .streams import Decoder
 
 T = TypeVar("T")
+H = TypeVar("H", bound=httpx.Client | httpx.AsyncClient)
+C = TypeVar("C")
 
 CONNECT_SEC = 10.0
 SEND_SEC = 60.0
@@ -117,9 +119,12 @@ def is_answer(call: Call[Any] | StreamCall[Any], response: httpx.Response) -> bo
 _NONSENSE = (ValueError, KeyError, TypeError, AttributeError)
 
 
-def parsed(parse: Callable[[Answer], T], answer: Answer) -> T:
+def result(call: Call[T], response: httpx.Response, body: bytes) -> T:
+    """The result of the call; raises what a refusal means."""
+    if not is_answer(call, response):
+        raise refusal(response.status_code, response.headers, body)
     try:
-        return parse(answer)
+        return call.parse(Answer(response.status_code, response.headers, body))
     except UnicodeDecodeError:  # of a file that should be text
         raise
     except _NONSENSE as error:
@@ -131,6 +136,40 @@ def fed(decoder: Decoder[T], data: bytes) -> list[T]:
         return decoder.feed(data)
     except _NONSENSE as error:
         raise BadAnswer(f"an event of the gateway makes no sense: {error!r}") from error
+
+
+class Connection(Generic[H]):
+    """What the connections of both clients have in common."""
+
+    def __init__(self, http: H, base_url: str, retries: int, longest_wait_sec: float) -> None:
+        self.http = http
+        self._base_url = base_url
+        self._retries = retries
+        self._longest_wait_sec = longest_wait_sec
+
+    def attempts(self, request: Request) -> Attempts:
+        return Attempts(request, self._retries, self._longest_wait_sec)
+
+    def built(self, request: Request, content: bytes | Iterable[bytes] | AsyncIterable[bytes] | None) -> httpx.Request:
+        """For httpx; `content` is that of the request, in the form that the client sends."""
+        return self.http.build_request(
+            request.method,
+            self._base_url + request.target,
+            content=content,
+            headers=request.headers,
+            timeout=timeout_of(request),
+        )
+
+
+class Handle(Generic[C]):
+    """What the calls about one sandbox, or one exec, have in common."""
+
+    def __init__(self, connection: C, subject: str) -> None:
+        self._connection = connection
+        self._subject = subject
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._subject!r})"
 
 
 M = TypeVar("M", bound=Callable[..., Any])
