@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
-from typing import Any, Literal, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, Mapping, TypeVar
 
 from .errors import ExecFailed
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Json = Mapping[str, Any]
+V = TypeVar("V", bound="DataclassInstance")
 
 #: `not_started`: a long-lived exec, or a stream that had begun, could not be started.
 Outcome = Literal["exited", "signaled", "timed_out", "killed", "oom_killed", "unknown", "not_started"]
@@ -27,6 +31,12 @@ def _name(answer: Json, member: str) -> str:
     return decoded(answer[member], answer.get(member + "_encoding")).decode(errors="surrogateescape")
 
 
+def _made(kind: type[V], answer: Json, **others: Any) -> V:
+    """A dataclass whose fields are members of the same name, apart from `others`."""
+    members = {each.name: answer[each.name] for each in fields(kind) if each.name not in others}
+    return kind(**members, **others)
+
+
 @dataclass(frozen=True)
 class Artifact:
     """A file that appeared below `artifact_dir` during an exec."""
@@ -37,7 +47,7 @@ class Artifact:
 
     @classmethod
     def of(cls, answer: Json) -> Artifact:
-        return cls(answer["path"], answer["size"], answer["mime_type"])
+        return _made(cls, answer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,8 +296,7 @@ class ArchiveResult:
 
     @classmethod
     def of(cls, answer: Json) -> ArchiveResult:
-        skipped = tuple(Skipped.of(each) for each in answer["skipped"])
-        return cls(answer["files"], answer["directories"], answer["bytes"], skipped, answer["skipped_total"])
+        return _made(cls, answer, skipped=tuple(Skipped.of(each) for each in answer["skipped"]))
 
 
 @dataclass(frozen=True)
@@ -346,14 +355,7 @@ class DiskUse:
 
     @classmethod
     def of(cls, answer: Json) -> DiskUse:
-        return cls(
-            answer["used_bytes"],
-            answer["limit_bytes"],
-            answer["used_files"],
-            answer["limit_files"],
-            answer["enforcement"],
-            answer["exact"],
-        )
+        return _made(cls, answer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,18 +376,7 @@ class SandboxInfo:
     @classmethod
     def of(cls, answer: Json) -> SandboxInfo:
         disk = answer["disk"]
-        return cls(
-            agent_id=answer["agent_id"],
-            sandbox_id=answer["sandbox_id"],
-            backend=answer["backend"],
-            isolation=answer["isolation"],
-            image=answer["image"],
-            state=answer["state"],
-            created_ms=answer["created_ms"],
-            last_used_ms=answer["last_used_ms"],
-            running_execs=answer["running_execs"],
-            disk=DiskUse.of(disk) if disk else None,
-        )
+        return _made(cls, answer, disk=DiskUse.of(disk) if disk else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,21 +399,7 @@ class Backend:
 
     @classmethod
     def of(cls, answer: Json) -> Backend:
-        return cls(
-            name=answer["name"],
-            plugin=answer["plugin"],
-            version=answer["version"],
-            verdict=answer["verdict"],
-            isolation=answer["isolation"],
-            locality=answer["locality"],
-            capabilities=frozenset(answer["capabilities"]),
-            eligible=answer["eligible"],
-            chosen=answer["chosen"],
-            reason=answer["reason"],
-            detail=answer["detail"],
-            generation=answer["generation"],
-            restarts=answer["restarts"],
-        )
+        return _made(cls, answer, capabilities=frozenset(answer["capabilities"]))
 
 
 @dataclass(frozen=True)
