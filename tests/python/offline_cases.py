@@ -59,6 +59,24 @@ class Script(httpx.BaseTransport, httpx.AsyncBaseTransport):
         return self.next(request)
 
 
+class Pieces(Script):
+    """A script that keeps the sizes of the pieces in which requests come, too."""
+
+    def __init__(self, *answers):
+        super().__init__(*answers)
+        self.sizes = []
+
+    def received(self, request, pieces):
+        self.sizes += map(len, pieces)
+        return self.next(httpx.Request(request.method, request.url, headers=request.headers, content=b"".join(pieces)))
+
+    def handle_request(self, request):
+        return self.received(request, list(request.stream))
+
+    async def handle_async_request(self, request):
+        return self.received(request, [each async for each in request.stream])
+
+
 def refused(status=429, after="0", **error):
     return httpx.Response(status, json={**REFUSED, "error": {**REFUSED["error"], **error}},
                           headers={"Retry-After": after} if after is not None else {})
@@ -219,6 +237,16 @@ def test_any_bytes_are_stdin():
         assert calls.write_exec_stdin("0", data).request.content == b"\xff"
     with pytest.raises(TypeError):
         calls.write_exec_stdin("0", 5)
+
+
+@either
+def test_large_bytes_are_sent_in_pieces_and_again_after_a_refusal(run):
+    data = bytes(range(256)) * 5000
+    script = Pieces(refused(), httpx.Response(200, json={"bytes_written": len(data)}))
+    assert run(script, lambda box: box.write_file("f", data)) == len(data)
+    assert [each.content for each in script.asked] == [data, data]
+    assert all(int(each.headers["content-length"]) == len(data) for each in script.asked)
+    assert max(script.sizes) <= 1 << 20
 
 
 def test_invalid_text_is_refused_by_the_gateway():

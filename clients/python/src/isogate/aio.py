@@ -79,12 +79,18 @@ async def _in_thread(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield data
 
 
+async def _at_once(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for data in pieces:
+        yield data
+
+
 def _asynchronous(content: bytes | Streamed | None) -> bytes | AsyncIterator[bytes] | None:
-    if content is None or isinstance(content, bytes):
+    if content is None or transport.is_piece(content):
         return content
     if hasattr(content, "__aiter__"):
         return content.__aiter__()
-    return _in_thread(transport.pieces(content))
+    pieces = transport.pieces(content)
+    return _at_once(pieces) if isinstance(content, bytes) else _in_thread(pieces)
 
 
 class _Connection(transport.Connection[httpx.AsyncClient]):

@@ -60,7 +60,9 @@ class Stream(Generic[T]):
 
 
 def _synchronous(content: bytes | Streamed | None) -> bytes | Iterator[bytes] | None:
-    return content if content is None or isinstance(content, bytes) else transport.pieces(content)
+    if content is None or transport.is_piece(content):
+        return content
+    return transport.pieces(content)
 
 
 def _read(response: httpx.Response) -> bytes:

@@ -6,7 +6,7 @@ import inspect
 import re
 import socket
 from contextlib import contextmanager
-from typing import Any, AsyncIterable, Callable, Generic, Iterable, Iterator, TypeVar, cast
+from typing import Any, AsyncIterable, Callable, Generic, Iterable, Iterator, TypeGuard, TypeVar, cast
 
 import httpx
 
@@ -58,13 +58,20 @@ def timeout_of(request: Request) -> httpx.Timeout:
     return httpx.Timeout(connect=CONNECT_SEC, write=max(SEND_SEC, request.silence_sec), pool=None, read=request.silence_sec)
 
 
-def pieces(content: Streamed) -> Iterator[bytes]:
-    """Of a file, from its position, or of an iterable.
+def is_piece(content: bytes | Streamed) -> TypeGuard[bytes]:
+    """Whether it is sent in one piece."""
+    return isinstance(content, bytes) and len(content) <= PIECE
 
-    Of a file itself httpx would announce the size that the kernel has for it: 0 for a pipe, and the whole for one that is
-    half read.
+
+def pieces(content: bytes | Streamed) -> Iterator[bytes]:
+    """Of bytes, of a file from its position, or of an iterable.
+
+    Of bytes httpcore copies the rest after each write to the socket. Of a file itself httpx would announce the size that the
+    kernel has for it: 0 for a pipe, and the whole for one that is half read.
     """
-    if hasattr(content, "read"):
+    if isinstance(content, bytes):
+        yield from (content[at : at + PIECE] for at in range(0, len(content), PIECE))
+    elif hasattr(content, "read"):
         while data := content.read(PIECE):
             yield as_bytes(data)
     else:
@@ -152,11 +159,14 @@ class Connection(Generic[H]):
 
     def built(self, request: Request, content: bytes | Iterable[bytes] | AsyncIterable[bytes] | None) -> httpx.Request:
         """For httpx; `content` is that of the request, in the form that the client sends."""
+        headers = dict(request.headers or {})
+        if isinstance(request.content, bytes):
+            headers["Content-Length"] = str(len(request.content))
         return self.http.build_request(
             request.method,
             self._base_url + request.target,
             content=content,
-            headers=request.headers,
+            headers=headers,
             timeout=timeout_of(request),
         )
 
