@@ -141,6 +141,8 @@ def test_output_and_input_are_bytes(box):
     data = bytes(range(256)) * 3
     done = box.exec(["cat"], stdin=data)
     assert done.stdout_raw == data and "\ufffd" in done.stdout
+    for text in (b"a\0b", "a\0b"):
+        assert box.exec(["cat"], stdin=text).stdout_raw == b"a\0b"
     assert box.exec("head -c 100000 /dev/zero", max_output_bytes=10).truncated
 
 

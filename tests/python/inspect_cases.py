@@ -130,6 +130,11 @@ async def test_a_large_input_reaches_the_command_whole(shared):
     assert (done.success, done.returncode, done.stderr) == (False, 3, "")
 
 
+@pytest.mark.parametrize("given", [b"a\0b", "a\0b"])
+async def test_an_input_may_hold_a_nul(shared, given):
+    assert (await shared.exec(["tr", "\\000", "n"], input=given)).stdout == "anb"
+
+
 class Broken(httpx.AsyncBaseTransport):
     """A gateway that starts an exec, and loses it."""
 

@@ -239,6 +239,14 @@ def test_any_bytes_are_stdin():
         calls.write_exec_stdin("0", 5)
 
 
+@pytest.mark.parametrize("data", [b"a\0b", "a\0b", bytearray(b"a\0b")])
+def test_stdin_with_a_nul_is_sent_as_base64(data):
+    for call in (calls.exec, calls.exec_stream, calls.start):
+        body = json.loads(call("a", "x", stdin=data).request.content)
+        assert (body["stdin"], body["stdin_encoding"]) == ("YQBi", "base64")
+    assert json.loads(calls.exec("a", "x", stdin="ü").request.content)["stdin"] == "ü"
+
+
 @either
 def test_large_bytes_are_sent_in_pieces_and_again_after_a_refusal(run):
     data = bytes(range(256)) * 5000

@@ -539,13 +539,22 @@ def _exec_body(agent_id: str, command: str | Sequence[str], options: ExecOptions
         body["cwd"] = os.fspath(options["cwd"])
     if "env" in options:
         body["env"] = dict(options["env"])
-    if isinstance(stdin := options.get("stdin"), (bytes, bytearray, memoryview)):
-        data = as_bytes(stdin)
-        try:
-            body["stdin"] = data.decode()
-        except UnicodeDecodeError:
-            body["stdin"], body["stdin_encoding"] = base64.b64encode(data).decode(), "base64"
+    if "stdin" in options:
+        body.update(_stdin(options["stdin"]))
     return body
+
+
+def _stdin(data: Data) -> dict[str, str]:
+    """The members of a body for these bytes: its text may not hold NUL."""
+    if isinstance(data, str) and "\0" not in data:
+        return {"stdin": data}
+    data = as_bytes(data)
+    try:
+        if b"\0" not in data:
+            return {"stdin": data.decode()}
+    except UnicodeDecodeError:
+        pass
+    return {"stdin": base64.b64encode(data).decode(), "stdin_encoding": "base64"}
 
 
 def _query(members: Mapping[str, Any]) -> str:
