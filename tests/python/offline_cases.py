@@ -247,6 +247,18 @@ def test_stdin_with_a_nul_is_sent_as_base64(data):
     assert json.loads(calls.exec("a", "x", stdin="ü").request.content)["stdin"] == "ü"
 
 
+def test_an_option_of_none_is_one_that_is_left_out():
+    nothing = dict.fromkeys(isogate.ExecOptions.__annotations__)
+    for call in (calls.exec, calls.exec_stream, calls.start):
+        assert call("a", "x", **nothing).request == call("a", "x").request
+    assert calls.exec_state("0", wait_sec=None).request == calls.exec_state("0").request
+    assert calls.read_file("a", "f", offset=None, limit=3).request == calls.read_file("a", "f", offset=0, limit=3).request
+    assert calls.write_file("a", "f", b"", parents=None).request == calls.write_file("a", "f", b"").request
+    assert calls.make_directory("a", "d", parents=None).request == calls.make_directory("a", "d").request
+    assert calls.move("a", "f", "g", parents=None).request == calls.move("a", "f", "g").request
+    assert b'"parents":false' in calls.move("a", "f", "g", parents=False).request.content
+
+
 @either
 def test_large_bytes_are_sent_in_pieces_and_again_after_a_refusal(run):
     data = bytes(range(256)) * 5000

@@ -93,19 +93,19 @@ class Cgroup(TypedDict, total=False):
 
 
 class ExecOptions(TypedDict, total=False):
-    """How a program runs; an option that is left out has the gateway's default."""
+    """How a program runs; an option that is left out, or None, has the gateway's default."""
 
-    timeout_sec: float  # then it is killed, outcome `timed_out`
-    max_output_bytes: int  # how much of stdout, and of stderr, is returned
-    merge_stderr: bool  # stderr is part of stdout
-    env: Mapping[str, str]  # added to the environment
-    cwd: Path  # relative to the workspace; absolute if the sandbox has its own view
-    user: str  # a name or number that the configuration admits
-    stdin: Data  # what the program reads; left out, nothing
-    cgroup: Cgroup
-    artifact_dir: str  # files that appear below it are named in `artifacts`
-    backend: str  # this backend or an error
-    min_isolation: Isolation
+    timeout_sec: float | None  # then it is killed, outcome `timed_out`
+    max_output_bytes: int | None  # how much of stdout, and of stderr, is returned
+    merge_stderr: bool | None  # stderr is part of stdout
+    env: Mapping[str, str] | None  # added to the environment
+    cwd: Path | None  # relative to the workspace; absolute if the sandbox has its own view
+    user: str | None  # a name or number that the configuration admits
+    stdin: Data | None  # what the program reads; left out, nothing
+    cgroup: Cgroup | None
+    artifact_dir: str | None  # files that appear below it are named in `artifacts`
+    backend: str | None  # this backend or an error
+    min_isolation: Isolation | None
 
 
 class Pty(TypedDict, total=False):
@@ -125,7 +125,7 @@ def exec(agent_id: str, command: str | Sequence[str], **options: Unpack[ExecOpti
     ContactLost when nobody can say what became of it; it is never run a second time.
     """
     body = _exec_body(agent_id, command, options)
-    timeout_sec = options.get("timeout_sec", _LONGEST_EXEC_SEC)
+    timeout_sec = body.get("timeout_sec", _LONGEST_EXEC_SEC)
     return Call(_post("/exec", body, timeout_sec + _MARGIN_SEC), lambda answer: answers.ExecResult.of(answer.json()))
 
 
@@ -174,9 +174,9 @@ def list_execs(agent_id: str | None = None) -> Call[tuple[answers.ExecState, ...
     )
 
 
-def exec_state(exec_id: str, *, wait_sec: float = 0) -> Call[answers.ExecState]:
+def exec_state(exec_id: str, *, wait_sec: float | None = None) -> Call[answers.ExecState]:
     """Its state. With `wait_sec` the response comes when it has ended, or after that time."""
-    request = _get(f"/execs/{_segment(exec_id)}", {"wait_sec": wait_sec or None}, wait_sec + _ANSWER_SEC)
+    request = _get(f"/execs/{_segment(exec_id)}", {"wait_sec": wait_sec or None}, (wait_sec or 0) + _ANSWER_SEC)
     return Call(request, _exec_state)
 
 
@@ -230,7 +230,7 @@ def read_file(
     agent_id: str,
     path: Path,
     *,
-    offset: int = 0,
+    offset: int | None = None,
     limit: int | None = None,
     scope: Scope = "workspace",
     user: str | None = None,
@@ -255,18 +255,18 @@ def read_text(
     agent_id: str, path: Path, *, encoding: str = "utf-8", scope: Scope = "workspace", user: str | None = None
 ) -> Call[str]:
     """The text of a file; UnicodeDecodeError if it is not text. Line ends stay as they are."""
-    request = _download(agent_id, path, 0, None, scope, user)
+    request = _download(agent_id, path, None, None, scope, user)
     return Call(request, lambda answer: answer.body.decode(encoding))
 
 
 def iter_file(
-    agent_id: str, path: Path, *, offset: int = 0, scope: Scope = "workspace", user: str | None = None
+    agent_id: str, path: Path, *, offset: int | None = None, scope: Scope = "workspace", user: str | None = None
 ) -> StreamCall[bytes]:
     """Iterate over the bytes of a file, from `offset` on, as they arrive. ContactLost if the download is cut off."""
     request = _download(agent_id, path, offset, None, scope, user)
 
     def decoder(status: int) -> streams.Pieces:
-        return streams.Pieces({206: 0, 416: sys.maxsize}.get(status, offset))
+        return streams.Pieces({206: 0, 416: sys.maxsize}.get(status, offset or 0))
 
     return StreamCall(request, decoder, _PAST_THE_END)
 
@@ -303,7 +303,7 @@ def write_file(
         "append": append or None,
         "durable": durable or None,
         "exclusive": exclusive or None,
-        "parents": None if parents else False,
+        "parents": _unless_false(parents),
         "replace": replace or None,
     }
     request = Request("PUT", _file(agent_id, path, scope, user, query), _FILE_SEC, _content(content), _BYTES)
@@ -344,7 +344,7 @@ def make_directory(
 ) -> Call[None]:
     """Make a directory. An existing one is fine, unless `exclusive`."""
     mode_text = None if mode is None else f"{mode:04o}"
-    body = _given(parents=None if parents else False, mode=mode_text, exclusive=exclusive or None)
+    body = _given(parents=_unless_false(parents), mode=mode_text, exclusive=exclusive or None)
     return Call(_post("/workspace/mkdir", {**_place(agent_id, path, scope, user), **body}, _FILE_SEC), _nothing)
 
 
@@ -361,7 +361,7 @@ def move(
 ) -> Call[None]:
     """Move or rename, atomically. A file at `to` is replaced, unless `exclusive`; a read-only one only with `replace`."""
     body = _given(
-        to=os.fspath(to), exclusive=exclusive or None, parents=None if parents else False, replace=replace or None
+        to=os.fspath(to), exclusive=exclusive or None, parents=_unless_false(parents), replace=replace or None
     )
     return Call(_post("/workspace/move", {**_place(agent_id, path, scope, user), **body}, _FILE_SEC), _nothing)
 
@@ -514,6 +514,11 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
+def _unless_false(value: bool | None) -> bool | None:
+    """Of an option whose default is true."""
+    return None if value or value is None else False
+
+
 def _given(**members: Any) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
@@ -530,17 +535,17 @@ def _exec_body(agent_id: str, command: str | Sequence[str], options: ExecOptions
     unknown = options.keys() - ExecOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown options of an exec: {', '.join(sorted(unknown))}")
-    body: dict[str, Any] = {"agent_id": agent_id, **options}
+    body = _given(agent_id=agent_id, **options)
     if isinstance(command, str):
         body["command"] = command
     else:
         body["argv"] = list(command)
-    if "cwd" in options:
-        body["cwd"] = os.fspath(options["cwd"])
-    if "env" in options:
-        body["env"] = dict(options["env"])
-    if "stdin" in options:
-        body.update(_stdin(options["stdin"]))
+    if "cwd" in body:
+        body["cwd"] = os.fspath(body["cwd"])
+    if "env" in body:
+        body["env"] = dict(body["env"])
+    if "stdin" in body:
+        body.update(_stdin(body["stdin"]))
     return body
 
 
@@ -598,9 +603,10 @@ def _file(
 
 
 def _download(
-    agent_id: str, path: Path, offset: int, limit: int | None, scope: Scope, user: str | None
+    agent_id: str, path: Path, offset: int | None, limit: int | None, scope: Scope, user: str | None
 ) -> Request:
+    first = offset or 0
     headers = {}
-    if offset or limit is not None:
-        headers["Range"] = f"bytes={offset}-" + ("" if limit is None else str(offset + limit - 1))
+    if first or limit is not None:
+        headers["Range"] = f"bytes={first}-" + ("" if limit is None else str(first + limit - 1))
     return Request("GET", _file(agent_id, path, scope, user), _FILE_SEC, None, headers)
