@@ -7,6 +7,7 @@ import inspect
 import io
 import json
 import os
+import pathlib
 import pickle
 import socket
 import threading
@@ -260,6 +261,16 @@ def test_an_option_of_none_is_one_that_is_left_out():
 
 
 @either
+@pytest.mark.parametrize("content", [None, 5, pathlib.Path("/etc/passwd")])
+def test_what_is_no_content_is_refused_before_anything_is_sent(run, content):
+    script = Script()
+    for call in (lambda box: box.write_file("f", content), lambda box: box.upload_archive(content)):
+        with pytest.raises(TypeError, match="give bytes, text, an open file or an iterable"):
+            run(script, call)
+    assert script.asked == []
+
+
+@either
 def test_large_bytes_are_sent_in_pieces_and_again_after_a_refusal(run):
     data = bytes(range(256)) * 5000
     script = Pieces(refused(), httpx.Response(200, json={"bytes_written": len(data)}))
@@ -267,6 +278,27 @@ def test_large_bytes_are_sent_in_pieces_and_again_after_a_refusal(run):
     assert [each.content for each in script.asked] == [data, data]
     assert all(int(each.headers["content-length"]) == len(data) for each in script.asked)
     assert max(script.sizes) <= 1 << 20
+
+
+@pytest.mark.parametrize("place", [{"offset": -1}, {"limit": -1}, {"offset": -1, "limit": 0}])
+def test_a_negative_part_of_a_file_is_refused_before_anything_is_sent(place):
+    with pytest.raises(ValueError, match="negative"):
+        calls.read_file("a", "f", **place)
+    if "limit" not in place:
+        with pytest.raises(ValueError, match="negative"):
+            calls.iter_file("a", "f", **place)
+
+
+def test_a_name_that_is_not_utf8_is_sent_only_in_a_url():
+    name = "n\udcff"
+    for call in (lambda: calls.stat("a", name), lambda: calls.move("a", name, "b"), lambda: calls.move("a", "b", name),
+                 lambda: calls.list_directory("a", name), lambda: calls.make_directory("a", name),
+                 lambda: calls.exec("a", "x", cwd=name)):
+        with pytest.raises(ValueError, match=r"`n\\udcff` is not UTF-8: .* read_file, write_file and remove"):
+            call()
+    for call in (calls.read_file, calls.file_size, calls.remove):
+        assert call("a", name).request.target == "/workspace/files/a/n%FF"
+    assert calls.download_archive("a", name).request.target.endswith("path=n%FF")
 
 
 def test_invalid_text_is_refused_by_the_gateway():

@@ -239,9 +239,9 @@ def read_file(
 
     `iter_file` is for what is larger than memory.
     """
+    request = _download(agent_id, path, offset, limit, scope, user)
     if limit == 0:  # which a range cannot express
         return Call(Request("HEAD", _file(agent_id, path, scope, user), _FILE_SEC), lambda answer: b"")
-    request = _download(agent_id, path, offset, limit, scope, user)
 
     def part(answer: Answer) -> bytes:
         if answer.status == 206:
@@ -361,7 +361,7 @@ def move(
 ) -> Call[None]:
     """Move or rename, atomically. A file at `to` is replaced, unless `exclusive`; a read-only one only with `replace`."""
     body = _given(
-        to=os.fspath(to), exclusive=exclusive or None, parents=_unless_false(parents), replace=replace or None
+        to=_as_text(to), exclusive=exclusive or None, parents=_unless_false(parents), replace=replace or None
     )
     return Call(_post("/workspace/move", {**_place(agent_id, path, scope, user), **body}, _FILE_SEC), _nothing)
 
@@ -507,11 +507,33 @@ def as_bytes(data: Data) -> bytes:
 
 
 def _content(content: Content) -> bytes | Streamed:
-    return as_bytes(content) if isinstance(content, (str, bytearray, memoryview)) else content
+    if isinstance(content, (str, bytearray, memoryview)):
+        return as_bytes(content)
+    if not any(hasattr(content, each) for each in ("read", "__iter__", "__aiter__")):
+        raise TypeError(f"cannot send a {type(content).__name__}: give bytes, text, an open file or an iterable of bytes")
+    return content
 
 
 def _text(path: Path | None) -> str | None:
     return None if path is None else os.fspath(path)
+
+
+def _as_text(path: Path) -> str:
+    """A path that goes as JSON, which holds nothing but text."""
+    text = os.fspath(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"the path `{_shown(path)}` is not UTF-8: only calls that send it in a URL take it, as read_file, write_file "
+            "and remove do"
+        ) from None
+    return text
+
+
+def _shown(path: Path) -> str:
+    """For messages: bytes that are not UTF-8 are escaped."""
+    return os.fsdecode(path).encode(errors="backslashreplace").decode()
 
 
 def _unless_false(value: bool | None) -> bool | None:
@@ -528,7 +550,7 @@ def _scoped(scope: Scope, user: str | None) -> dict[str, Any]:
 
 
 def _place(agent_id: str, path: Path, scope: Scope, user: str | None) -> dict[str, Any]:
-    return {"agent_id": agent_id, "path": os.fspath(path), **_scoped(scope, user)}
+    return {"agent_id": agent_id, "path": _as_text(path), **_scoped(scope, user)}
 
 
 def _exec_body(agent_id: str, command: str | Sequence[str], options: ExecOptions) -> dict[str, Any]:
@@ -541,7 +563,7 @@ def _exec_body(agent_id: str, command: str | Sequence[str], options: ExecOptions
     else:
         body["argv"] = list(command)
     if "cwd" in body:
-        body["cwd"] = os.fspath(body["cwd"])
+        body["cwd"] = _as_text(body["cwd"])
     if "env" in body:
         body["env"] = dict(body["env"])
     if "stdin" in body:
@@ -605,6 +627,10 @@ def _file(
 def _download(
     agent_id: str, path: Path, offset: int | None, limit: int | None, scope: Scope, user: str | None
 ) -> Request:
+    # The gateway ignores a range that makes no sense, as HTTP asks for, and sends the whole file.
+    for name, value in (("offset", offset), ("limit", limit)):
+        if value is not None and value < 0:
+            raise ValueError(f"the {name} {value} of a file is negative")
     first = offset or 0
     headers = {}
     if first or limit is not None:
