@@ -166,7 +166,7 @@ def test_a_refusal_is_an_error_of_its_codes_class(box):
         box.exec("a\0b")
     with pytest.raises(isogate.InvalidRequest):
         box.exec("echo \ud800")
-    with pytest.raises(isogate.FileNotFound):
+    with pytest.raises(isogate.FileNotFound, match="cannot read `not/there`: file not found"):
         box.file_size("not/there")
 
 

@@ -289,6 +289,16 @@ def test_a_negative_part_of_a_file_is_refused_before_anything_is_sent(place):
             calls.iter_file("a", "f", **place)
 
 
+@either
+def test_a_refusal_of_a_head_says_what_and_why(run):
+    busy = httpx.Response(429, headers={"X-Request-Id": "r0", "Retry-After": "0"})
+    missing = httpx.Response(404, headers={"X-Request-Id": "r1"})
+    for call in (lambda box: box.file_size("no\udcff"), lambda box: box.read_file("no\udcff", limit=0)):
+        with pytest.raises(isogate.FileNotFound, match=r"cannot read `no\\udcff`: file not found \(status 404\)") as error:
+            run(Script(busy, missing), call)
+        assert error.value.request_id == "r1"
+
+
 def test_a_name_that_is_not_utf8_is_sent_only_in_a_url():
     name = "n\udcff"
     for call in (lambda: calls.stat("a", name), lambda: calls.move("a", name, "b"), lambda: calls.move("a", "b", name),

@@ -64,6 +64,7 @@ class Request:
     content: bytes | Streamed | None = None
     headers: Mapping[str, str] | None = None
     once: bool = False
+    attempt: str = ""  #: of a HEAD, for its error: a refusal has no message
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ def read_file(
     """
     request = _download(agent_id, path, offset, limit, scope, user)
     if limit == 0:  # which a range cannot express
-        return Call(Request("HEAD", _file(agent_id, path, scope, user), _FILE_SEC), lambda answer: b"")
+        return Call(_head(agent_id, path, scope, user), lambda answer: b"")
 
     def part(answer: Answer) -> bytes:
         if answer.status == 206:
@@ -273,8 +274,7 @@ def iter_file(
 
 def file_size(agent_id: str, path: Path, *, scope: Scope = "workspace", user: str | None = None) -> Call[int | None]:
     """The size of a file, symlinks followed; None if the kernel generates the file on reading."""
-    request = Request("HEAD", _file(agent_id, path, scope, user), _FILE_SEC)
-    return Call(request, lambda answer: _number(answer.headers.get("content-length")))
+    return Call(_head(agent_id, path, scope, user), lambda answer: _number(answer.headers.get("content-length")))
 
 
 def write_file(
@@ -622,6 +622,10 @@ def _file(
     root = len(name) - len(name.lstrip(b"/"))
     encoded = "%2F" * root + "/".join(_encoded(each) for each in name[root:].split(b"/"))
     return f"/workspace/files/{_segment(agent_id)}/{encoded}" + _query({**_scoped(scope, user), **(query or {})})
+
+
+def _head(agent_id: str, path: Path, scope: Scope, user: str | None) -> Request:
+    return Request("HEAD", _file(agent_id, path, scope, user), _FILE_SEC, attempt=f"read `{_shown(path)}`")
 
 
 def _download(

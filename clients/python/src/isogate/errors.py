@@ -234,17 +234,18 @@ def of_event(code: str, message: str) -> ApiError:
     return ApiError._classes.get(code, ApiError)(status=200, code=code, message=message)
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes) -> IsogateError:
-    """The error of a response whose status is no success."""
+def refusal(status: int, headers: Mapping[str, str], body: bytes, attempt: str = "") -> IsogateError:
+    """The error of a response whose status is no success. `attempt`: of a HEAD, what the call attempted."""
     request_id = headers.get("x-request-id", "")
     after = headers.get("retry-after", "")
     retry_after_sec = float(after) if after.isdecimal() else None
-    if not body and request_id and status in _CODES_OF_HEAD:
+    if attempt and request_id and status in _CODES_OF_HEAD:
         code = _CODES_OF_HEAD[status]
         return ApiError._classes[code](
             status=status,
             code=code,
-            message=f"refused with status {status}",
+            message=f"cannot {attempt}: {code.replace('_', ' ')} (status {status})",
+            retryable=retry_after_sec is not None,
             request_id=request_id,
             retry_after_sec=retry_after_sec,
         )

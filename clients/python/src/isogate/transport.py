@@ -129,7 +129,7 @@ _NONSENSE = (ValueError, KeyError, TypeError, AttributeError)
 def result(call: Call[T], response: httpx.Response, body: bytes) -> T:
     """The result of the call; raises what a refusal means."""
     if not is_answer(call, response):
-        raise refusal(response.status_code, response.headers, body)
+        raise refusal(response.status_code, response.headers, body, call.request.attempt)
     try:
         return call.parse(Answer(response.status_code, response.headers, body))
     except UnicodeDecodeError:  # of a file that should be text
