@@ -411,6 +411,39 @@ def test_a_stream_without_its_last_event_is_lost_contact(data):
             list(events)
 
 
+def test_a_stream_that_was_closed_before_its_end_is_lost_contact():
+    def answers():
+        return Script(*[httpx.Response(200, content=lines(START, EXIT)) for _ in range(3)])
+
+    async def asynchronous():
+        async with isogate.AsyncIsogate(URL, http_transport=answers()) as client:
+            async with await client.sandbox("a").exec_stream("x") as events:
+                assert await anext(events) == isogate.StartEvent("1", "b", "vm")
+            with pytest.raises(isogate.ContactLost, match="closed"):
+                await anext(events)
+            async with await client.sandbox("a").exec_stream("x") as unread:
+                pass
+            with pytest.raises(isogate.ContactLost, match="closed"):
+                await anext(unread)
+            async with await client.sandbox("a").exec_stream("x") as whole:
+                assert len([each async for each in whole]) == 2
+            assert [each async for each in whole] == []
+
+    with isogate.Isogate(URL, http_transport=answers()) as client:
+        with client.sandbox("a").exec_stream("x") as events:
+            assert next(events) == isogate.StartEvent("1", "b", "vm")
+        with pytest.raises(isogate.ContactLost, match="closed"):
+            next(events)
+        with client.sandbox("a").exec_stream("x") as unread:
+            pass
+        with pytest.raises(isogate.ContactLost, match="closed"):
+            next(unread)
+        with client.sandbox("a").exec_stream("x") as whole:
+            assert len(list(whole)) == 2
+        assert list(whole) == []
+    anyio.run(asynchronous)
+
+
 def test_a_watch_without_its_end_is_lost_contact():
     decoder = streams.WatchEvents()
     found = decoder.feed(b'event: ready\ndata: {}\n\n: ping\n\nevent: change\ndata: {"path":"/w==","path_encoding":"base64",'

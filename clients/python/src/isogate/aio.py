@@ -24,11 +24,13 @@ T = TypeVar("T")
 class AsyncStream(Generic[T]):
     """Values that arrive piece by piece. Iterate over it; closing it closes the connection.
 
-    Use it with `async with`, or await `aclose()`; at its end it closes itself.
+    Use it with `async with`, or await `aclose()`; at its end it closes itself. ContactLost if it is read after it was
+    closed or failed before its end.
     """
 
     def __init__(self, response: httpx.Response, decoder: Decoder[T]) -> None:
         self._response = response
+        self._ended = False
         self._values = self._decoded(decoder)
 
     async def _decoded(self, decoder: Decoder[T]) -> AsyncGenerator[T, None]:
@@ -38,6 +40,7 @@ class AsyncStream(Generic[T]):
                     for value in transport.fed(decoder, data):
                         yield value
             decoder.end()
+            self._ended = True
         finally:
             await _closed(self._response)
 
@@ -45,7 +48,12 @@ class AsyncStream(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        return await anext(self._values)
+        try:
+            return await anext(self._values)
+        except StopAsyncIteration:
+            if self._ended:
+                raise
+            raise transport.cut_short() from None
 
     async def aclose(self) -> None:
         await self._values.aclose()

@@ -24,11 +24,13 @@ POLL_SEC = 30.0
 class Stream(Generic[T]):
     """Values that arrive piece by piece. Iterate over it; closing it closes the connection.
 
-    Use it with `with`, or call `close()`; at its end it closes itself. One thread at a time.
+    Use it with `with`, or call `close()`; at its end it closes itself. ContactLost if it is read after it was closed or
+    failed before its end. One thread at a time.
     """
 
     def __init__(self, response: httpx.Response, decoder: Decoder[T]) -> None:
         self._response = response
+        self._ended = False
         self._values = self._decoded(decoder)
 
     def _decoded(self, decoder: Decoder[T]) -> Generator[T, None, None]:
@@ -37,6 +39,7 @@ class Stream(Generic[T]):
                 for data in self._response.iter_raw():
                     yield from transport.fed(decoder, data)
             decoder.end()
+            self._ended = True
         finally:
             self._response.close()
 
@@ -44,7 +47,12 @@ class Stream(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        return next(self._values)
+        try:
+            return next(self._values)
+        except StopIteration:
+            if self._ended:
+                raise
+            raise transport.cut_short() from None
 
     def close(self) -> None:
         self._values.close()

@@ -105,6 +105,11 @@ class Attempts:
         return wait_sec
 
 
+def cut_short() -> ContactLost:
+    """Of a stream that is read further."""
+    return ContactLost("the stream was closed, or failed, before its end")
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Errors of httpx as errors of this package."""
