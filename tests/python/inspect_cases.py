@@ -135,6 +135,45 @@ async def test_an_input_may_hold_a_nul(shared, given):
     assert (await shared.exec(["tr", "\\000", "n"], input=given)).stdout == "anb"
 
 
+class ClosedInput(httpx.AsyncBaseTransport, httpx.AsyncByteStream):
+    """A gateway that refuses the input of an exec, which ends once its state was asked for: `stdin` is what that says."""
+
+    def __init__(self, stdin):
+        self.state = {"exec_id": "0", "agent_id": "a", "command": "x", "backend": "b", "started_ms": 1, "state": "running",
+                      "stdin": stdin}
+        self.asked, self.methods = anyio.Event(), []
+
+    async def handle_async_request(self, request):
+        await request.aread()
+        self.methods.append(request.method)
+        if request.url.path.endswith("/stdin"):
+            return unread(refused(409, after=None, code="exec_ended"))
+        if request.url.path.endswith("/output"):
+            return httpx.Response(200, stream=self)
+        if request.method == "GET":
+            self.asked.set()
+        return unread(httpx.Response(200, json=self.state))
+
+    async def __aiter__(self):
+        yield lines(START)
+        await self.asked.wait()
+        yield lines(EXIT)
+
+
+@pytest.mark.parametrize("stdin", ["closed", "open"])
+async def test_an_input_that_is_refused_although_it_is_open_is_no_success(stdin):
+    transport = ClosedInput(stdin)
+    gateway = isogate.AsyncIsogate("http://127.0.0.1:1", "k", http_transport=transport)
+    environment = IsogateSandboxEnvironment(gateway, gateway.sandbox("a"), "/w", True)
+    with anyio.fail_after(20):
+        if stdin == "closed":
+            assert (await environment.exec(["x"], input=b"x" * (9 << 20))).success and "DELETE" not in transport.methods
+        else:
+            with pytest.raises(SandboxUnavailableError, match="exec_ended"):
+                await environment.exec(["x"], input=b"x" * (9 << 20))
+            assert transport.methods[-1] == "DELETE"
+
+
 class Broken(httpx.AsyncBaseTransport):
     """A gateway that starts an exec, and loses it."""
 

@@ -202,7 +202,8 @@ def exec_output(
 def write_exec_stdin(exec_id: str, data: Data, *, close: bool = False) -> Call[None]:
     """Write to its stdin; the response comes once the program's pipe has all of it. With `close`, close it after that.
 
-    After an error part of it may have arrived: it is not sent again, even if the error is retryable.
+    ExecEnded if its stdin is closed, too: `state()` shows whether it still runs. After an error part of it may have
+    arrived: it is not sent again, even if the error is retryable.
     """
     target = f"/execs/{_segment(exec_id)}/stdin" + _query({"close": close or None})
     content = as_bytes(data)

@@ -130,7 +130,7 @@ class FileBusy(ApiError):
 
 
 class ExecEnded(ApiError):
-    """The exec has ended, or its stdin is closed."""
+    """The exec has ended; or it takes no input, since its stdin is closed, and may still run: `state()` shows that."""
 
     for_code = "exec_ended"
 

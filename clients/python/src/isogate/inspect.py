@@ -203,8 +203,10 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
                 for at in range(0, len(data), _STDIN_PIECE):
                     await job.write_stdin(data[at : at + _STDIN_PIECE])
                 await job.close_stdin()
-            except errors.ExecEnded:  # it reads no more
-                pass
+            except errors.ExecEnded:
+                state = await job.state()
+                if state.running and state.stdin_open:  # the gateway lost contact: the rest of the input is missing
+                    raise
 
         try:
             async with anyio.create_task_group() as tasks, await job.output(
