@@ -51,6 +51,18 @@ test("an empty file is no failure", async () => {
   assert.equal(dataOf(await gateway.GET("/workspace/files/{agent_id}/{path}", { params, parseAs: "text" })), undefined);
 });
 
+test("a refusal of a HEAD is an error with the code of its status", async () => {
+  const { gateway } = scripted({}, () => new Response(null, { status: 404, headers: { "X-Request-Id": "r1" } }));
+  const answer = await gateway.HEAD("/workspace/files/{agent_id}/{path}", { params: { path: { agent_id: "a", path: "f" } } });
+  assert.throws(() => dataOf(answer), (thrown) => thrown.code === "file_not_found" && thrown.requestId === "r1");
+});
+
+test("a failure that is not the gateway's is no refusal", async () => {
+  const { gateway } = scripted({}, () => new Response("<html>", { status: 404, headers: { "X-Request-Id": "r1" } }));
+  const answer = await gateway.GET("/sandboxes");
+  assert.throws(() => dataOf(answer), (thrown) => !(thrown instanceof IsogateError));
+});
+
 test("a refusal is an error with its code", async () => {
   const error = { code: "rate_limited", message: "too much", retryable: true, details: {} };
   const { gateway } = scripted({}, () => Response.json({ error, request_id: "r1" }, { status: 429 }));

@@ -56,14 +56,27 @@ export class IsogateError extends Error {
   }
 }
 
-/** The data of a response; throws IsogateError if it is a refusal. For an empty file it is undefined. */
+// For a HEAD, whose refusal has no error object: the most general code of the status.
+const codesOfHead: Record<number, Schemas["ErrorCode"]> = {
+  400: "invalid_request", 401: "unauthenticated", 403: "permission_denied", 404: "file_not_found", 409: "is_directory",
+  410: "sandbox_lost", 416: "range_not_satisfiable", 421: "misdirected_request", 429: "rate_limited", 500: "internal",
+  501: "unsupported", 502: "outcome_unknown", 503: "backend_unavailable", 507: "quota_exceeded",
+};
+
+/** The data of a response; throws IsogateError if it is a refusal. For an empty file, and a HEAD, it is undefined. */
 export function dataOf<T>(answer: { data?: T; error?: unknown; response: Response }): T {
-  if (answer.response.ok) return answer.data as T;
+  const { ok, status, headers, url } = answer.response;
+  if (ok) return answer.data as T;
   const refusal = answer.error as Partial<Schemas["Error"]> | undefined;
   const error = refusal?.error;
-  if (!error) throw new Error(`status ${answer.response.status} without an error object: is this an isogate gateway?`);
-  throw new IsogateError(
-    error.code, error.message, answer.response.status, refusal.request_id ?? "", error.retryable, error.details);
+  const requestId = refusal?.request_id ?? headers.get("x-request-id") ?? "";
+  if (error) throw new IsogateError(error.code, error.message, status, requestId, error.retryable, error.details);
+  const code = codesOfHead[status];
+  if (!code || !requestId || answer.error !== undefined) {
+    throw new Error(`status ${status} without an error object: is this an isogate gateway?`);
+  }
+  const message = `refused with status ${status}: ${url}`;
+  throw new IsogateError(code, message, status, requestId, headers.has("retry-after"), {});
 }
 
 /** Whether a response of `/exec` is a result: the program has ended. Otherwise it is the state of a long-lived exec. */
