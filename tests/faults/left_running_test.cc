@@ -22,12 +22,23 @@ class LeftRunning : public testing::Test {
     ::chmod(place_.path().c_str(), 0777);
     fail("");
   }
-  void begin(const std::string& more = "") {
+  void begin(const std::string& more = "", const std::string& state_dir = {}) {
     gateway_ = start("min_isolation: namespace\n" + more +
-                     "backends:\n  - name: staged\n    plugin: " ISOGATE_BUILD_DIR
-                     "/test_plugins/staged.so\n    config: {runs: true, stage: " +
-                     place_.path() + "}\n");
+                         "backends:\n  - name: staged\n    plugin: " ISOGATE_BUILD_DIR
+                         "/test_plugins/staged.so\n    config: {runs: true, stage: " +
+                         place_.path() + "}\n",
+                     state_dir);
     ASSERT_TRUE(decided(*gateway_));
+  }
+  // The sandboxes of three agents run on without the gateway that opened them, and the next one starts.
+  void begin_with_three_of_before(const std::string& more) {
+    begin("on_shutdown: keep\n");
+    for (const char* agent : {"a", "b", "c"})
+      ASSERT_EQ(Caller(*gateway_, agent).post("/exec", {{"argv", {"true"}}}).status, 200);
+    ASSERT_EQ(stop(), 0);
+    ASSERT_EQ(left(".place"), 3u);
+    before_ = std::move(gateway_);
+    begin(more, before_->state_dir());
   }
   void begin_with_one(const std::string& more = "") {
     begin(more);
@@ -58,7 +69,7 @@ class LeftRunning : public testing::Test {
   }
 
   TemporaryDirectory place_;
-  std::unique_ptr<Gateway> gateway_;
+  std::unique_ptr<Gateway> before_, gateway_;
 };
 
 TEST_F(LeftRunning, WhatADeadHostLeftIsStoppedAtTheEnd) {
@@ -121,6 +132,21 @@ TEST_F(LeftRunning, WhatNoHostTakesUntilTheDeadlineIsNamedAndTheExitCodeSaysSo) 
   kill_host();
   EXPECT_EQ(stop(), 1);
   EXPECT_TRUE(logs("sandboxes_left_open")) << gateway_->log();
+}
+
+TEST_F(LeftRunning, MoreThanALoweredLimitAllowsIsStoppedAtTheEnd) {
+  begin_with_three_of_before("limits: {max_sandboxes: 1}\n");
+  EXPECT_EQ(stop(), 0) << gateway_->log();
+  EXPECT_EQ(left(".place"), 0u) << gateway_->log();
+}
+
+TEST_F(LeftRunning, WhatABackendCannotListIsNamedAndTheExitCodeSaysSo) {
+  fail("enumerate");
+  begin_with_three_of_before("drain_timeout_sec: 1\n");
+  ASSERT_TRUE(eventually(10, [&] { return logs("sandboxes_not_enumerated"); })) << gateway_->log();
+  EXPECT_EQ(stop(), 1);
+  EXPECT_NE(gateway_->log().find("\"event\":\"sandboxes_left_open\",\"count\":3"), std::string::npos)
+      << gateway_->log();
 }
 
 TEST_F(LeftRunning, WhatIsKeptWaitsForNoHost) {

@@ -189,6 +189,7 @@ class StagedBackend final : public sdk::Backend {
     return std::make_unique<StagedSandbox>(stage_, id);
   }
   void enumerate(const sdk::Call&, const sdk::RecordSink& sink) override {
+    stage_.check("enumerate");
     for (const std::string& id : stage_.ids_of(".workspace"))
       sink.add(id, "", runs_ && stage_.has(id + ".place") ? ISOGATE_SANDBOX_RUNS : 0u);
   }

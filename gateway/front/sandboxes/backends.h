@@ -33,6 +33,7 @@ struct Backend {
   std::string reason = "its host is starting";
   uint64_t generation = 0;
   std::optional<uint64_t> offered;  // the last one that was asked to re-attach all that runs
+  bool not_listed = false;          // it was asked for all that runs, and the latest answer was no listing
   uint64_t restarts = 0;
   bool probing = false;                                // by probe_loop()
   bool settled = false;                                // its host has been probed, or is known to be down

@@ -21,7 +21,7 @@ using std::chrono::steady_clock;
 constexpr size_t kIdleAtOnce = 4;        // per backend, whose host has work for calls meanwhile
 constexpr size_t kReattachedAtOnce = 8;  // less than what a host keeps beside execs and file calls
 constexpr int kTries = 6;
-constexpr size_t kMoreThanKnown = 1 << 16;  // that a backend may enumerate
+constexpr size_t kMoreThanKnown = 1 << 16;  // that a backend may list
 constexpr size_t kUnknownListed = 16;
 constexpr seconds kLook{1};
 
@@ -153,10 +153,13 @@ struct SandboxUpkeep::Reattachment {
       if (!owner.records_.find(found.sandbox_id) && ++unknown > kUnknownListed) return;
       running.insert(std::move(found.sandbox_id));
     };
-    const size_t most = owner.records_.most() + std::min(owner.records_.most(), kMoreThanKnown);
+    // The limit may have been lowered since, and then there are more.
+    const size_t expected = std::max(owner.records_.most(), owner.records_.all().size());
+    const size_t most = expected + std::min(SIZE_MAX - expected, kMoreThanKnown);
     const Result<void> listed = co_await enumerate(channel, std::move(ask), most, std::move(take));
+    backend->not_listed = !listed;
     if (!listed) {
-      log::warn("sandboxes_not_enumerated", {{"reason", listed.error().message}});
+      log::warn("sandboxes_not_enumerated", {{"backend", name}, {"reason", listed.error().message}});
       co_return;
     }
     left.emplace();
@@ -240,9 +243,11 @@ bool SandboxUpkeep::reattaching() const {
 
 std::vector<std::string> SandboxUpkeep::without_host() const {
   std::vector<std::string> ids;
-  for (const auto& [id, sandbox] : records_.all())
-    if (sandbox->known && sandbox->runs && !sandbox->has_host() && backends_.find(sandbox->row.backend))
-      ids.push_back(id);
+  for (const auto& [id, sandbox] : records_.all()) {
+    const auto backend = backends_.find(sandbox->row.backend);
+    if (!sandbox->known || sandbox->has_host() || !backend) continue;
+    if (sandbox->runs || backend->not_listed) ids.push_back(id);
+  }
   return ids;
 }
 

@@ -26,7 +26,8 @@ class SandboxUpkeep {
   [[nodiscard]] bool reattaching() const;
   // None begins from now on: what is between two hosts at the end of the gateway would be stopped by neither.
   void begin_no_more() { ending_ = true; }
-  // The ids of what runs and no host has. Without those of removed backends.
+  // The ids of what no host has and runs, or may run: its backend could not list what does. Without those of
+  // removed backends.
   [[nodiscard]] std::vector<std::string> without_host() const;
   // Releases the sandboxes of backends that are no longer configured.
   void release_removed();
