@@ -133,11 +133,13 @@ class OnFakeHost : public testing::Test {
       throw std::runtime_error(error.message);
     }
   }
-  [[nodiscard]] static Wanted wanted() {
-    return {.tenant = "tenant", .agent = "agent", .request_id = "request"};
+  [[nodiscard]] static Wanted wanted(const std::string& agent = "agent") {
+    return {.tenant = "tenant", .agent = agent, .request_id = "request"};
   }
-  void open(std::optional<Lease>& lease) {
-    run([&]() -> boost::asio::awaitable<void> { lease.emplace(co_await sandboxes_->acquire(wanted())); }());
+  void open(std::optional<Lease>& lease, const std::string& agent = "agent") {
+    run([&]() -> boost::asio::awaitable<void> {
+      lease.emplace(co_await sandboxes_->acquire(wanted(agent)));
+    }());
   }
 
   std::string root_;

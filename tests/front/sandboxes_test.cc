@@ -69,6 +69,30 @@ TEST_F(SandboxesTest, ASearchThatFindsNoMemoryLeavesTheAgentUsable) {
   EXPECT_EQ(lease->backend->config.name, "fake");
 }
 
+TEST_F(SandboxesTest, AtTheLimitWhatNoRecordHasIsFoundAndEnded) {
+  std::optional<Lease> lease;
+  ASSERT_NO_THROW(open(lease));
+  const SandboxPtr lost = lease->sandbox;
+  lease.reset();
+  sandboxes_->records.set_limits(0, 0);
+  EXPECT_THROW(open(lease, "another"), std::runtime_error) << "the limit holds";
+  sandboxes_->records.remove_record(*lost);
+  sandboxes_->records.forget(*lost);
+  EXPECT_NO_THROW(end("request"));
+  EXPECT_EQ(sandboxes_->records.all().size(), 0u);
+}
+
+TEST_F(SandboxesTest, AtTheLimitAnAgentWithoutSandboxIsToldSo) {
+  run([&]() -> asio::awaitable<void> { co_await backends_.settled(std::chrono::seconds(5)); }());
+  sandboxes_->records.set_limits(0, 0);
+  try {
+    end("request");
+    ADD_FAILURE() << "there is nothing to end";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "agent `agent` has no sandbox");
+  }
+}
+
 TEST_F(SandboxesTest, ACloseThatIsFinishedLaterAndThrowsLeavesTheAgentUsable) {
   std::optional<Lease> lease;
   ASSERT_NO_THROW(open(lease));

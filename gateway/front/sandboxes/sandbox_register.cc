@@ -63,6 +63,10 @@ SandboxPtr SandboxRegister::find_or_make(const std::string& id, const Wanted& wa
                                               " sandboxes of this tenant (max_sandboxes_per_tenant); end some"
                                               " with DELETE /sandboxes/{agent_id}?purge=true"};
   }
+  return make(id, wanted);
+}
+
+SandboxPtr SandboxRegister::make(const std::string& id, const Wanted& wanted) {
   const auto sandbox = std::make_shared<Sandbox>(executor_);
   sandbox->row.sandbox_id = id;
   sandbox->row.tenant = wanted.tenant;

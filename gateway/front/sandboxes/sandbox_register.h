@@ -46,6 +46,8 @@ class SandboxRegister {
 
   // Throws ApiError when there are too many.
   SandboxPtr find_or_make(const std::string& id, const Wanted& wanted);
+  // There is none of that id. However many there are: for what a backend may have already.
+  SandboxPtr make(const std::string& id, const Wanted& wanted);
   void forget(const Sandbox& sandbox);
   void forget_if_unknown(const std::string& id);  // unless somebody uses it
 

@@ -170,7 +170,7 @@ asio::awaitable<SandboxPtr> Sandboxes::find_unrecorded(const std::string& id, co
   for (const auto& backend : all) {
     if (!backend->serves()) continue;
     if (auto now = records.find(id)) co_return now;
-    const auto sandbox = records.find_or_make(id, wanted);
+    const auto sandbox = records.make(id, wanted);
     sandbox->row.backend = backend->config.name;
     sandbox->row.state = SandboxRow::State::kOpening;
     bool there = false;
