@@ -28,5 +28,13 @@ TEST(Exhausted, IsWorthAnotherTryWhereItPassesByItself) {
   }
 }
 
+TEST(FromBackend, WhatIsUnavailableSaysWhenToTryAgain) {
+  for (const isogate_status status : {ISOGATE_UNAVAILABLE, ISOGATE_NO_SANDBOX, ISOGATE_CANCELLED}) {
+    const ApiError error = from_backend({status, 0, "x"});
+    EXPECT_EQ(error.code_text(), "backend_unavailable") << status;
+    EXPECT_GT(error.retry_after_sec, 0u) << status;
+  }
+}
+
 }  // namespace
 }  // namespace isogate::front

@@ -132,7 +132,9 @@ ApiError invalid_request(std::string message) {
 
 ApiError from_backend(const Error& error) {
   if (error.status == ISOGATE_RESOURCE_EXHAUSTED) return exhausted(error);
-  return {.code = code_of(error.status), .message = error.message};
+  ApiError made{.code = code_of(error.status), .message = error.message};
+  if (made.code == Code::kBackendUnavailable) made.retry_after_sec = 1;
+  return made;
 }
 
 }  // namespace isogate::front

@@ -110,8 +110,10 @@ struct SandboxChanges::Opening {
         sandbox.left_over = true;
     }
     ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
-    if (reply.status == ISOGATE_LOST)
-      error.code = Code::kBackendUnavailable;  // nothing of the tenant's had started
+    if (reply.status == ISOGATE_LOST) {  // nothing of the tenant's had started
+      error.code = Code::kBackendUnavailable;
+      error.retry_after_sec = 1;
+    }
     if (!for_a_call)
       error.permanent = reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
                         reply.status == ISOGATE_UNSUPPORTED;
@@ -196,7 +198,8 @@ struct SandboxChanges::Opening {
     throw ApiError{.code = Code::kBackendUnavailable,
                    .message =
                        "the sandbox was closed: it was there already, but the state store does not know "
-                       "it, so a tenant may have run in it; end it with DELETE /sandboxes/{agent_id}"};
+                       "it, so a tenant may have run in it; end it with DELETE /sandboxes/{agent_id}",
+                   .permanent = true};
   }
 
   // At every open: what is measured, or was before the first tenant command, against what is claimed and
@@ -238,7 +241,8 @@ struct SandboxChanges::Opening {
                {{"sandbox_id", row.sandbox_id}, {"backend", config.name}, {"mismatch", *mismatch + why_not}});
     throw ApiError{.code = Code::kBackendUnavailable,
                    .message = "the sandbox was closed: its evidence does not match the claim of backend `" +
-                              config.name + "`: " + *mismatch + why_not};
+                              config.name + "`: " + *mismatch + why_not,
+                   .retry_after_sec = 5};
   }
 
   // From here on, and not before, something may run in it.
