@@ -4,18 +4,19 @@
 //   log::info("sandbox_opened", {{"backend", name}, {"uid", uid}, {"took_ms", 1.5}});
 //   {"ts":"2026-01-02T03:04:05.678Z","level":"info","process":"front","pid":7,"event":"sandbox_opened",…}
 //
-// For any text, a line is valid JSON, pure ASCII except for harmless UTF-8, and holds no secret that
-// redact.h finds; values over 2 KiB and lines over 4 KiB are cut and marked. (4 KiB is PIPE_BUF: processes
-// that share a pipe never mix their lines.) More than 100 lines of one event per second are summed up in one
-// line. When the reader of stderr stalls, lines are dropped and counted, not waited for. Any thread. Nothing
-// here throws. Before start() lines go to stderr at level info. A process that logs to a pipe ignores
-// SIGPIPE.
+// An optional without a value is null. For any text, a line is valid JSON, pure ASCII except for harmless
+// UTF-8, and holds no secret that redact.h finds; values over 2 KiB and lines over 4 KiB are cut and marked.
+// (4 KiB is PIPE_BUF: processes that share a pipe never mix their lines.) More than 100 lines of one event
+// per second are summed up in one line. When the reader of stderr stalls, lines are dropped and counted, not
+// waited for. Any thread. Nothing here throws. Before start() lines go to stderr at level info. A process
+// that logs to a pipe ignores SIGPIPE.
 #pragma once
 
 #include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -37,9 +38,13 @@ struct Field {  // borrows its texts for the call
   Field(std::string_view name, const T& v) noexcept : key(name), value(make(v)) {}
 
   std::string_view key;
-  std::variant<std::string_view, int64_t, uint64_t, double, bool, Own> value;
+  std::variant<std::string_view, int64_t, uint64_t, double, bool, Own, std::monostate> value;
 
  private:
+  template <typename T>
+  static decltype(value) make(const std::optional<T>& v) noexcept {
+    return v ? make(*v) : std::monostate();
+  }
   template <typename T>
   static decltype(value) make(const T& v) noexcept {
     if constexpr (std::same_as<T, bool> || std::same_as<T, Own>)

@@ -99,7 +99,9 @@ void add_number(std::string& out, Number number) {
 void add_value(std::string& out, const Field& field, size_t room) {
   if (auto* own = std::get_if<Own>(&field.value)) return void(add_string(out, own->text, kMaxValue, room));
   if (auto* text = std::get_if<std::string_view>(&field.value)) return add_text(out, field.key, *text, room);
-  if (auto* flag = std::get_if<bool>(&field.value)) {
+  if (std::holds_alternative<std::monostate>(field.value)) {
+    out += "null";
+  } else if (auto* flag = std::get_if<bool>(&field.value)) {
     out += *flag ? "true" : "false";
   } else if (auto* real = std::get_if<double>(&field.value)) {
     std::isfinite(*real) ? add_number(out, *real) : void(out += "null");

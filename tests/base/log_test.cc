@@ -13,6 +13,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -51,6 +52,12 @@ class Log : public ::testing::Test {
 
 Json one(std::string_view event, log::Fields fields = {}) {
   return Json::parse(log::format(log::Level::kInfo, event, fields));
+}
+
+TEST_F(Log, WritesWhatIsNotKnownAsNull) {
+  const Json line = one("ended", {{"exit_code", std::optional<int>()}, {"signal", std::optional<int>(9)}});
+  EXPECT_EQ(line.at("exit_code"), nullptr);
+  EXPECT_EQ(line.at("signal"), 9);
 }
 
 TEST_F(Log, WritesOneObjectPerLine) {

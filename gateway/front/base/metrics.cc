@@ -62,9 +62,10 @@ void Metrics::request_ended(std::string_view operation, unsigned status, double 
   histogram->Observe(seconds);
 }
 
-void Metrics::exec_ended(const std::string& backend, std::string_view outcome, double seconds) {
+void Metrics::exec_ended(const std::string& backend, std::string_view outcome,
+                         std::optional<double> seconds) {
   families_->execs.Add({{"backend", backend}, {"outcome", std::string(outcome)}}).Increment();
-  families_->exec_seconds.Add({{"backend", backend}}, kSeconds).Observe(seconds);
+  if (seconds) families_->exec_seconds.Add({{"backend", backend}}, kSeconds).Observe(*seconds);
 }
 
 void Metrics::mcp_call_ended(std::string_view tool, std::string_view outcome) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,8 @@ class Metrics {
   ~Metrics();
 
   void request_ended(std::string_view operation, unsigned status, double seconds);
-  void exec_ended(const std::string& backend, std::string_view outcome, double seconds);
+  // `seconds`: none where it is not known, or nothing ran.
+  void exec_ended(const std::string& backend, std::string_view outcome, std::optional<double> seconds);
   void mcp_call_ended(std::string_view tool, std::string_view outcome);
   void port_ended(const std::string& backend, uint64_t bytes_in, uint64_t bytes_out);
   std::string text(const Gauges& gauges);  // text exposition format 0.0.4

@@ -197,11 +197,11 @@ asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& ki
 // What is kept of an end.
 struct Ending {
   std::string request_id, exec_id, tenant, agent, backend;
-  double ms = 0;
+  std::optional<double> ms;  // none: not known, or nothing ran
   ExecOutcome how;
 
   void record(App& app) const {
-    app.metrics.exec_ended(backend, outcome_name(how.outcome), ms / 1000);
+    app.metrics.exec_ended(backend, outcome_name(how.outcome), ms ? std::optional(*ms / 1000) : std::nullopt);
     app.state->exec_closed(exec_id, how);
     log::info("exec_ended", {{"request_id", log::Own{request_id}},
                              {"exec_id", log::Own{exec_id}},
@@ -209,18 +209,19 @@ struct Ending {
                              {"agent_id", agent},
                              {"backend", log::Own{backend}},
                              {"outcome", log::Own{outcome_name(how.outcome)}},
-                             {"exit_code", how.exit_code.value_or(-1)},
+                             {"exit_code", how.exit_code},
                              {"ms", ms}});
   }
 };
 
 Ending ending_of(ExecSpec& spec, const ExecAnswer& answer) {
+  const bool known = answer.outcome != Outcome::kUnknown && answer.outcome != Outcome::kNotStarted;
   return {.request_id = std::move(spec.request_id),
           .exec_id = answer.exec_id,
           .tenant = std::move(spec.tenant),
           .agent = std::move(spec.agent),
           .backend = answer.backend,
-          .ms = answer.duration_ms,
+          .ms = known ? std::optional(answer.duration_ms) : std::nullopt,
           .how = {.ended_ms = wall_clock_ms(),
                   .outcome = answer.outcome,
                   .exit_code = answer.exit_code,
