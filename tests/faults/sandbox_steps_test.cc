@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <future>
 #include <map>
+#include <regex>
 
 #include "tests/faults/disk.h"
 #include "tests/faults/faults.h"
@@ -66,6 +67,36 @@ class SandboxSteps : public testing::Test {
   TemporaryDirectory place_;
   std::vector<std::unique_ptr<Gateway>> gateways_;
 };
+
+// The operator sees it, whatever the caller does with its answer.
+TEST_F(SandboxSteps, AnOpenThatFailsIsLogged) {
+  fail("open");
+  const Answer answer = run();
+  EXPECT_TRUE(refused(answer, 500, "internal"));
+  std::smatch line;
+  const std::string log = gateway().log();
+  ASSERT_TRUE(std::regex_search(log, line, std::regex("[^\n]*\"event\":\"sandbox_not_opened\"[^\n]*")))
+      << log;
+  const Json fields = Json::parse(line.str());
+  EXPECT_EQ(fields.at("level"), "warn");
+  EXPECT_EQ(fields.at("request_id"), answer.header("X-Request-Id"));
+  EXPECT_EQ(fields.at("tenant"), "local");
+  EXPECT_EQ(fields.at("agent_id"), "me");
+  EXPECT_EQ(fields.at("backend"), "staged");
+  EXPECT_EQ(fields.at("code"), "internal");
+  EXPECT_NE(fields.at("reason").get<std::string>().find("the step `open` fails"), std::string::npos)
+      << fields;
+}
+
+TEST_F(SandboxSteps, WhatIsNotKnownOfAnExecsEndIsNullInTheLog) {
+  ASSERT_TRUE(is_sound(run()));
+  fail("weaker");
+  EXPECT_TRUE(refused(run(), 502, "outcome_unknown"));
+  EXPECT_TRUE(eventually(5, [&] {
+    return gateway().log().find("\"outcome\":\"unknown\",\"exit_code\":null,\"ms\":null") !=
+           std::string::npos;
+  })) << gateway().log();
+}
 
 TEST_F(SandboxSteps, AfterAnyThatFailsTheNextCallIsAnErrorOrSound) {
   const std::vector<std::pair<std::string, std::function<void()>>> acts = {

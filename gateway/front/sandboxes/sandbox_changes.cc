@@ -53,13 +53,30 @@ struct SandboxChanges::Opening {
   ipc::Opened opened;
 
   asio::awaitable<void> run(const Wanted& wanted) {
+    std::optional<CallGate::Ticket> place;
+    if (for_a_call) place.emplace(backend.gate.enter(row.tenant));
+    try {
+      co_await open_as(wanted);
+    } catch (const ApiError& error) {
+      if (for_a_call) {
+        log::warn("sandbox_not_opened", {{"request_id", request_id},
+                                         {"sandbox_id", row.sandbox_id},
+                                         {"tenant", row.tenant},
+                                         {"agent_id", row.agent_id},
+                                         {"backend", config.name},
+                                         {"code", error.code_text()},
+                                         {"reason", error.message}});
+      }
+      throw;
+    }
+  }
+
+  asio::awaitable<void> open_as(const Wanted& wanted) {
     if (const auto error = owner.records_.last_error(); error && for_a_call) {
       throw ApiError{
           .code = Code::kQuotaExceeded,
           .message = "no sandbox is opened while the state store cannot be written: " + error->message};
     }
-    std::optional<CallGate::Ticket> place;
-    if (for_a_call) place.emplace(backend.gate.enter(row.tenant));
     co_await close_in_host_before();
     if (!sandbox.known) co_await record_intent(wanted);
     co_await ask_for_unused();
