@@ -31,7 +31,8 @@ struct Metrics::Families {
   }
 
   prometheus::Registry registry;
-  Counters& requests = counter("isogate_requests_total", "Answered requests");
+  Counters& requests =
+      counter("isogate_requests_total", "Requests; status 0: the client disconnected before the answer");
   Histograms& request_seconds =
       histogram("isogate_request_duration_seconds", "From the end of the header to the end of the answer");
   Counters& execs = counter("isogate_execs_total", "Ended execs");

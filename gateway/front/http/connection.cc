@@ -171,7 +171,7 @@ void Connection::start_request() {
   parser_.emplace();
   parser_->eager(false);
   parser_->body_limit(boost::none);
-  begun_ = finished_ = chunked_ = must_close_ = continue_sent_ = pipelined_ = head_only_ = false;
+  begun_ = finished_ = chunked_ = must_close_ = continue_sent_ = pipelined_ = head_only_ = left_ = false;
   head_done_ = timed_out_ = false;
   route = nullptr;
   principal = {};
@@ -292,7 +292,7 @@ Task<void> Connection::one_request() {
   } catch (const ClientGone&) {
   }
   if (!finished_) must_close_ = true;
-  end_.complete = finished_;
+  end_.complete = finished_ && !left_;
   end_.ended = Clock::now();
   server_.hooks_.finished(*this, peer_, end_);
 }
@@ -382,6 +382,7 @@ void Connection::peer_is_gone() {
   must_close_ = true;
   gone_.kill();
 }
+  if (!begun_) left_ = true;
 
 Task<void> Connection::continue_if_expected() {
   const bool http10 = parser_->get().version() == 10;  // RFC 9110, 10.1.1: it gets no 100
@@ -564,7 +565,7 @@ Task<void> Connection::write_raw(Buffers buffers) {
 }
 
 AnswerHead Connection::start_answer(unsigned status, std::optional<uint64_t> length) {
-  end_.status = status;
+  end_.status = left_ ? 0 : status;
   end_.answered = Clock::now();
   begun_ = true;
   const bool http10 = parser_->get().version() == 10;
