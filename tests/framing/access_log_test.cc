@@ -33,6 +33,9 @@ TEST_F(AccessLog, SaysWhatWasAskedAnsweredAndHowLongItTook) {
   EXPECT_EQ(line.at("complete"), true);
   EXPECT_EQ(line.at("peer"), "127.0.0.1");
   EXPECT_EQ(line.at("key"), "local.key");
+  EXPECT_EQ(line.at("tenant"), "local");
+  EXPECT_EQ(line.at("agent_id"), agent());
+  EXPECT_EQ(line.at("code"), "");
   EXPECT_EQ(line.at("bytes_out"), answer.text.size());
   EXPECT_GT(line.at("bytes_in"), 20);
   EXPECT_GE(line.at("work_ms"), 100);
@@ -45,6 +48,23 @@ TEST_F(AccessLog, NamesNoOperationWithoutOne) {
   ASSERT_FALSE(line.is_null());
   EXPECT_EQ(line.at("operation"), "none");
   EXPECT_EQ(line.at("status"), 404);
+  EXPECT_EQ(line.at("code"), "not_found");
+}
+
+TEST_F(AccessLog, HasStatus0OfAClientThatLeftFirst) {
+  const std::string mark = new_mark();
+  HttpConnection connection(gateway().url());
+  const std::string body = Json{{"agent_id", "left-first"}, {"command", "sleep " + mark}}.dump();
+  connection.send("POST /exec HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer " + gateway().key() +
+                  "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+                  "\r\n\r\n" + body);
+  ASSERT_TRUE(there_within(10, mark));
+  connection.close();
+  const Json line = line_of("\"agent_id\":\"left-first\"");
+  ASSERT_FALSE(line.is_null());
+  EXPECT_EQ(line.at("operation"), "exec");
+  EXPECT_EQ(line.at("status"), 0);
+  EXPECT_EQ(line.at("complete"), false);
 }
 
 TEST_F(AccessLog, SaysWhyBytesWereNoRequest) {
@@ -54,6 +74,7 @@ TEST_F(AccessLog, SaysWhyBytesWereNoRequest) {
   const Json line = line_of(said.substr(at + 14, 16));
   ASSERT_FALSE(line.is_null());
   EXPECT_EQ(line.at("status"), 400);
+  EXPECT_EQ(line.at("code"), "invalid_request");
   EXPECT_NE(line.at("refused").get<std::string>().find("carriage return"), std::string::npos);
 }
 

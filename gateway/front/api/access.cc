@@ -171,12 +171,12 @@ std::string agent_of(const Exchange& exchange, bool multi_agent, const std::opti
   if (!exchange.agent_param.empty()) take(exchange.agent_param, "the path's agent");
   if (exchange.has_header("X-Agent-Id")) take(std::string(exchange.header("X-Agent-Id")), "X-Agent-Id");
   if (in_env) take(*in_env, "env.AGENT_ID");
-  if (agent) return *agent;
-  if (multi_agent)
+  if (!agent && multi_agent)
     throw invalid_request(
         "agent_id is missing, and this gateway runs with multi_agent: name one in the body, the path or "
         "X-Agent-Id");
-  return "default";
+  exchange.agent = agent.value_or("default");
+  return exchange.agent;
 }
 
 }  // namespace isogate::front

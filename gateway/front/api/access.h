@@ -31,7 +31,7 @@ Principal by_key(App& app, const Exchange& exchange, const ListenerInfo& listene
 [[nodiscard]] ApiError too_many_wrong_keys(std::chrono::seconds wait);
 
 // The agent of a request. Body, path, X-Agent-Id and env.AGENT_ID must agree, or it is invalid_request.
-// If none names an agent it is `default`, except under `multi_agent`.
+// If none names an agent it is `default`, except under `multi_agent`. Sets exchange.agent.
 std::string agent_of(const Exchange& exchange, bool multi_agent,
                      const std::optional<std::string>& in_body = std::nullopt,
                      const std::optional<std::string>& in_env = std::nullopt);

@@ -398,7 +398,7 @@ bool route_to_port(Exchange& exchange, std::string_view domain) {
   if (target.empty() || (target.front() != '/' && target != "*"))
     throw invalid_request("the request target must be a path that starts with /");
   exchange.route = &kProxyRoute;
-  exchange.agent_param = std::string(agent);
+  exchange.agent_param = exchange.agent = std::string(agent);
   exchange.path_param = std::to_string(port);
   exchange.query = {};
   return true;

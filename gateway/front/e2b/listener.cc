@@ -66,6 +66,7 @@ void authenticate_for_sandbox(App& app, Exchange& exchange, const ListenerInfo& 
                        : "`X-Access-Token` is not that of the sandbox");
   }
   exchange.principal = {found->sandbox->row.tenant, "token of " + id};
+  exchange.agent = id;
 }
 
 }  // namespace

@@ -32,15 +32,19 @@ void log_request(PeerLines& peer_lines, const Exchange& exchange, std::string_vi
                             {"operation", log::Own{operation}},
                             {"status", end.status},
                             {"refused", end.refused},
+                            {"code", log::Own{exchange.error_code}},
                             {"head_ms", ms_between(end.began, end.asked)}});
     return;
   }
   log::record("request", {{"request_id", log::Own{exchange.request_id}},
                           {"peer", log::Own{peer}},
                           {"key", log::Own{exchange.principal.key_name}},
+                          {"tenant", log::Own{exchange.principal.tenant}},
+                          {"agent_id", log::Own{exchange.agent}},
                           {"operation", log::Own{operation}},
                           {"status", end.status},
                           {"complete", end.complete},
+                          {"code", log::Own{exchange.error_code}},
                           {"bytes_in", end.bytes_in},
                           {"bytes_out", end.bytes_out},
                           {"head_ms", ms_between(end.began, end.asked)},

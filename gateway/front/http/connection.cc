@@ -177,6 +177,8 @@ void Connection::start_request() {
   principal = {};
   left_to_write_.reset();
   cors_origin.clear();
+  agent.clear();
+  error_code = {};
   framing_ = {};
   body_left_ = 0;
   chunks_.reset();
@@ -380,9 +382,9 @@ void Connection::lose_peer() {
 
 void Connection::peer_is_gone() {
   must_close_ = true;
+  if (!begun_) left_ = true;
   gone_.kill();
 }
-  if (!begun_) left_ = true;
 
 Task<void> Connection::continue_if_expected() {
   const bool http10 = parser_->get().version() == 10;  // RFC 9110, 10.1.1: it gets no 100
@@ -746,6 +748,7 @@ Task<std::unique_ptr<WebSocket>> Connection::upgrade(size_t most_message) {
 }
 
 Task<void> Connection::answer_error(const ApiError& error) {
+  error_code = error.code_text();
   Headers headers;
   if (error.retry_after_sec > 0) headers.emplace_back("Retry-After", std::to_string(error.retry_after_sec));
   if (!error.allow.empty()) headers.emplace_back("Allow", error.allow);

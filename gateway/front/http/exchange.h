@@ -46,6 +46,8 @@ class Exchange {
   std::vector<std::string> certificate_names;  // of a verified client certificate: "DNS:…", "URI:…", …
   std::string cors_origin;                     // of a listed page, which may read the answer; else empty
   std::string agent_param;                     // {agent_id} of the path, or {sandbox_id}; decoded
+  mutable std::string agent;                   // whom the call is for, once that is known; for the log
+  std::string_view error_code;                 // of an answer that is an error; for the log
   std::string path_param;                      // {path} or {port}, decoded
   std::string_view query;                      // after '?', raw
   ByteShare memory;                            // of bodies and responses that it keeps, until it is answered
