@@ -262,7 +262,9 @@ class Front {
                   const auto now = std::chrono::steady_clock::now();
                   app_.peer_lines.tick(now);
                   app_.e2b->watchers.tick(now);
-                }});
+                },
+            .connection_refused =
+                [this](std::string_view limit) { app_.metrics.connection_refused(limit); }});
     app_.connections = [this] { return server_->connections(); };
     if (auto set = set_tls(order_.tls, app_.config.tls); !set) {
       control_.send("fatal", set.error().message);

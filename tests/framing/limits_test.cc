@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <regex>
 #include <sstream>
 #include <thread>
 
@@ -82,6 +83,23 @@ TEST_F(Limits, OneAddressDoesNotTakeAllConnections) {
       << "another peer is shut out";
   all.clear();
   EXPECT_TRUE(eventually(5, [&] { return Connections(open(*gateway, 1)).size() == 1; }));
+}
+
+TEST_F(Limits, TheMetricsAreServedWhateverTheirReaderHasOpenElsewhere) {
+  const Gateway gateway(configured("max_connections: 100, max_connections_per_peer: 4") +
+                        "metrics: {listen: '127.0.0.1:0'}\n");
+  const std::string log = gateway.log();
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(log, found, std::regex("isogate\\.sock (127\\.0\\.0\\.1:[0-9]+)\""))) << log;
+  const std::string url = "http://" + found[1].str();
+  const Connections all = open(gateway, 4);
+  EXPECT_TRUE(refused_at_the_door(gateway, "max_connections_per_peer"));
+  EXPECT_EQ(http_call(url, "GET", "/livez").status, 200);
+  const HttpResponse metrics = http_call(url, "GET", "/metrics");
+  EXPECT_EQ(metrics.status, 200);
+  EXPECT_NE(metrics.body.find("isogate_connections_refused_total{limit=\"max_connections_per_peer\"} 1\n"),
+            std::string::npos)
+      << metrics.body;
 }
 
 // GET /livez from another address of this machine: the answer's first bytes.

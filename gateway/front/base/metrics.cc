@@ -39,6 +39,8 @@ struct Metrics::Families {
   Histograms& exec_seconds =
       histogram("isogate_exec_duration_seconds", "From the program's start to its end");
   Counters& mcp_calls = counter("isogate_mcp_calls_total", "Answered tools/call of MCP");
+  Counters& refused =
+      counter("isogate_connections_refused_total", "Connections that were not admitted, by the limit");
   Counters& ports = counter("isogate_port_connections_total", "Ended connections to ports of sandboxes");
   Counters& port_bytes = counter("isogate_port_bytes_total", "Bytes to and from ports of sandboxes");
   prometheus::Family<prometheus::Gauge>& now =
@@ -79,6 +81,10 @@ void Metrics::port_ended(const std::string& backend, uint64_t bytes_in, uint64_t
       .Increment(static_cast<double>(bytes_in));
   families_->port_bytes.Add({{"backend", backend}, {"direction", "out"}})
       .Increment(static_cast<double>(bytes_out));
+}
+
+void Metrics::connection_refused(std::string_view limit) {
+  families_->refused.Add({{"limit", std::string(limit)}}).Increment();
 }
 
 std::string Metrics::text(const Gauges& gauges) {

@@ -33,6 +33,7 @@ class Metrics {
   void mcp_call_ended(std::string_view tool, std::string_view outcome);
   void port_ended(const std::string& backend, uint64_t bytes_in, uint64_t bytes_out);
   std::string text(const Gauges& gauges);  // text exposition format 0.0.4
+  void connection_refused(std::string_view limit);
 
  private:
   struct Families;

@@ -117,26 +117,33 @@ Task<void> Server::accept_loop(Listener& listener) {
 void Server::admit(stream_protocol::socket socket, const ListenerInfo& info) {
   const std::string peer = info.unix_socket ? "uid " + std::to_string(uid_of_peer(socket.native_handle()))
                                             : peer_address(socket.native_handle());
-  if (const std::string why = refusal(peer, info); !why.empty()) {
+  if (const auto refused = refusal(peer, info)) {
+    hooks_.connection_refused(refused->limit);
     if (hooks_.admit_line(peer, "connection_refused"))
-      log::warn("connection_refused", {{"listener", info.address}, {"peer", peer}, {"reason", why}});
-    if (!tls_for(info)) refuse(socket, why);  // before a handshake nothing can be sent
+      log::warn("connection_refused", {{"listener", info.address}, {"peer", peer}, {"reason", refused->why}});
+    if (!tls_for(info)) refuse(socket, refused->why);  // before a handshake nothing can be sent
     return;
   }
   auto connection = std::make_shared<Connection>(*this, std::move(socket), info, peer);
   asio::co_spawn(io_, connection->run(), [connection](const std::exception_ptr&) {});
 }
 
-std::string Server::refusal(const std::string& peer, const ListenerInfo& info) const {
-  const bool operators = info.unix_socket || info.kind == ListenerKind::kMetrics;
-  if (connections_.size() >= limits_.max_connections + (operators ? kForOperators : 0)) {
-    return "the gateway has " + std::to_string(connections_.size()) +
-           " open connections (limits.max_connections, or what its RLIMIT_NOFILE leaves)";
+std::optional<Server::Refusal> Server::refusal(const std::string& peer, const ListenerInfo& info) const {
+  const bool metrics = info.kind == ListenerKind::kMetrics;
+  const size_t more = info.unix_socket || metrics ? kForOperators : 0;
+  if (connections_.size() >= limits_.max_connections + more) {
+    return Refusal{"max_connections",
+                   "the gateway has " + std::to_string(connections_.size()) +
+                       " open connections (limits.max_connections, or what its RLIMIT_NOFILE leaves)"};
   }
+  // Of its address the public listeners have some: a proxy, or a program beside the scraper.
   const auto found = peers_.find(peer_key(peer));
-  if (found == peers_.end() || found->second < limits_.max_connections_per_peer) return {};
-  return "this address has " + std::to_string(found->second) +
-         " open connections (limits.max_connections_per_peer); use them for further requests";
+  if (found == peers_.end() ||
+      found->second < limits_.max_connections_per_peer + (metrics ? kForOperators : 0))
+    return std::nullopt;
+  return Refusal{"max_connections_per_peer",
+                 "this address has " + std::to_string(found->second) +
+                     " open connections (limits.max_connections_per_peer); use them for further requests"};
 }
 
 Task<void> Server::sweep_loop() {

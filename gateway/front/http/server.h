@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -58,6 +59,8 @@ struct ServerHooks {
   // Whether a line that a peer provoked is written to the log.
   std::function<bool(const std::string& peer, std::string_view event)> admit_line;
   std::function<void()> swept;  // several times a second
+  // A connection that was not admitted, by the setting that limits them.
+  std::function<void(std::string_view limit)> connection_refused;
 };
 
 struct ServerLimits {
@@ -97,7 +100,11 @@ class Server {
   [[nodiscard]] TlsContext tls_for(const ListenerInfo& listener) const;
   Task<void> accept_loop(Listener& listener);
   void admit(boost::asio::generic::stream_protocol::socket socket, const ListenerInfo& info);
-  [[nodiscard]] std::string refusal(const std::string& peer, const ListenerInfo& info) const;
+  struct Refusal {
+    std::string_view limit;  // the name of its setting
+    std::string why;
+  };
+  [[nodiscard]] std::optional<Refusal> refusal(const std::string& peer, const ListenerInfo& info) const;
   Task<void> sweep_loop();
 
   boost::asio::io_context& io_;
