@@ -179,7 +179,7 @@ TEST_F(WebListeners, ReadinessReportsEachCheck) {
   ASSERT_TRUE(succeeded(answer));
   std::map<std::string, Json> checks;
   for (const Json& check : answer.body.at("checks")) checks[check.at("name")] = check;
-  for (const char* name : {"accepting", "database", "backend", "backend/local"})
+  for (const char* name : {"accepting", "database", "state_disk", "backend", "backend/local"})
     EXPECT_EQ(checks[name].value("ok", false), true) << name << answer.text;
   EXPECT_EQ(ask(*gateway, "GET", "/readyz").body.count("checks"), 0u);
 

@@ -20,10 +20,12 @@ ordered_json check_json(std::string name, bool ok, bool required, std::string_vi
 // Anybody may ask: names and states, no reasons. GET /backends has those.
 ordered_json checks_of(const App& app, const Decision& decision) {
   const bool writable = !app.state->last_error();
+  const bool room = app.spool.free_bytes().value_or(UINT64_MAX) >= SpoolFile::kLeftFree;
   const bool chosen = decision.chosen.has_value();
   ordered_json list = {
       check_json("accepting", !app.draining, true, app.draining ? "draining" : "serving"),
       check_json("database", writable, false, writable ? "writable" : "not writable"),
+      check_json("state_disk", room, false, room ? "has room" : "nearly full"),
       check_json("backend", chosen, true, chosen ? "one can be chosen" : "none can be chosen")};
   const auto& all = app.backends.all();
   for (size_t i = 0; i < all.size(); ++i)
@@ -91,6 +93,7 @@ Task<void> handle_metrics(App& app, Exchange& exchange) {
                                              .held_bytes = app.memory.held(),
                                              .spool_bytes = app.spool.quota.held(),
                                              .port_connections = port_connections,
+                                             .state_free_bytes = app.spool.free_bytes(),
                                              .disks = std::move(disks)});
   co_await exchange.send(200, "text/plain; version=0.0.4; charset=utf-8", text);
 }

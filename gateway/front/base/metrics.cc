@@ -98,6 +98,7 @@ std::string Metrics::text(const Gauges& gauges) {
   set("held_bytes", gauges.held_bytes);
   set("spool_bytes", gauges.spool_bytes);
   set("port_connections", gauges.port_connections);
+  if (gauges.state_free_bytes) set("state_free_bytes", *gauges.state_free_bytes);
   auto families = families_->registry.Collect();
   prometheus::Registry tenants;  // not kept: the next scrape may be another tenant's
   auto& disks = add_family(tenants, prometheus::BuildGauge(), "isogate_disk_bytes",

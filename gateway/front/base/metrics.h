@@ -19,7 +19,8 @@ struct TenantDisk {
 struct Gauges {  // read at the time of a scrape
   size_t connections = 0, sandboxes = 0, execs_running = 0, execs_waiting = 0, held_bytes = 0,
          spool_bytes = 0, port_connections = 0;
-  std::vector<TenantDisk> disks;  // of the tenants that the scraper may see
+  std::optional<uint64_t> state_free_bytes;  // none: not known
+  std::vector<TenantDisk> disks;             // of the tenants that the scraper may see
 };
 
 class Metrics {
@@ -32,8 +33,8 @@ class Metrics {
   void exec_ended(const std::string& backend, std::string_view outcome, std::optional<double> seconds);
   void mcp_call_ended(std::string_view tool, std::string_view outcome);
   void port_ended(const std::string& backend, uint64_t bytes_in, uint64_t bytes_out);
-  std::string text(const Gauges& gauges);  // text exposition format 0.0.4
   void connection_refused(std::string_view limit);
+  std::string text(const Gauges& gauges);  // text exposition format 0.0.4
 
  private:
   struct Families;

@@ -75,4 +75,10 @@ Result<std::string> SpoolFile::read(uint64_t offset, size_t bytes) const {
   return read;
 }
 
+std::optional<uint64_t> SpoolDisk::free_bytes() const {
+  struct statvfs disk {};
+  if (::fstatvfs(directory.get(), &disk) != 0) return std::nullopt;
+  return disk.f_bavail * disk.f_frsize;
+}
+
 }  // namespace isogate::front

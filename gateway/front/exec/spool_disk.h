@@ -3,6 +3,7 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,6 +44,9 @@ class SpoolFile {
 // Of the front's one thread.
 struct SpoolDisk {
   explicit SpoolDisk(boost::asio::any_io_executor executor) : thread(std::move(executor)) {}
+
+  // Of the file system with the state database; none: not known.
+  [[nodiscard]] std::optional<uint64_t> free_bytes() const;
 
   Fd directory;  // none: nothing is kept on disk
   ByteBudget quota;
