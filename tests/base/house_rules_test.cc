@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <string>
@@ -113,6 +114,24 @@ TEST(HouseRules, NoDeadlineIsATimeOfDay) {
     }
   }
   for (const auto& [name, what] : unused) ADD_FAILURE() << name << " does not read the time of day any more";
+}
+
+// Every name of a metric, and every `what` of a gauge.
+TEST(HouseRules, TheMetricsAreDocumented) {
+  const std::filesystem::path root(ISOGATE_SOURCE_DIR);
+  const auto whole = [&](const char* name) {
+    std::ifstream file(root / name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string source = whole("gateway/front/base/metrics.cc"), document = whole("docs/operations.md");
+  const std::regex names(R"re("(isogate_[a-z_]+)"|set\("([a-z_]+)"|"what", "([a-z]+)")re");
+  size_t looked_at = 0;
+  for (std::sregex_iterator each(source.begin(), source.end(), names), end; each != end; ++each) {
+    ++looked_at;
+    const std::string name = (*each)[1].str() + (*each)[2].str() + (*each)[3].str();
+    EXPECT_NE(document.find("`" + name + "`"), document.npos) << name << " is not in docs/operations.md";
+  }
+  EXPECT_GT(looked_at, 15u);
 }
 
 // Prefixes of paths, from the bottom up, one list for each part of the tree. A file includes from its own

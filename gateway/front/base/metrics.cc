@@ -102,7 +102,7 @@ std::string Metrics::text(const Gauges& gauges) {
   auto families = families_->registry.Collect();
   prometheus::Registry tenants;  // not kept: the next scrape may be another tenant's
   auto& disks = add_family(tenants, prometheus::BuildGauge(), "isogate_disk_bytes",
-                           "Disk of a tenant's open sandboxes");
+                           "Disk of a tenant's sandboxes, open or stopped, as last reported since the start");
   for (const TenantDisk& each : gauges.disks) {
     disks.Add({{"tenant", each.tenant}, {"what", "used"}}).Set(static_cast<double>(each.used_bytes));
     disks.Add({{"tenant", each.tenant}, {"what", "limit"}}).Set(static_cast<double>(each.limit_bytes));
