@@ -52,9 +52,11 @@ AbiCall::AbiCall(int cancel_fd, int64_t deadline_ns, std::string_view request_id
   error.struct_size = sizeof error;
 }
 
+bool is_known(isogate_status status) { return status >= ISOGATE_OK && status <= ISOGATE_NO_SANDBOX; }
+
 Error plugin_failure(isogate_status status, const isogate_error& error) {
   Error failure;
-  bool known = status > ISOGATE_OK && status <= ISOGATE_NO_SANDBOX;
+  const bool known = is_known(status);
   failure.status = known ? status : ISOGATE_INTERNAL;
   failure.os_errno = error.os_errno;
   size_t length = ::strnlen(error.message, sizeof error.message);

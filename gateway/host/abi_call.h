@@ -16,6 +16,9 @@ struct AbiCall {  // borrows request_id
   isogate_error error{};  // for the plugin to fill
 };
 
+// Whether the ABI has this status.
+bool is_known(isogate_status status);
+
 // A status that is not OK, with the plugin's message cleaned (text.h). An unknown status is a defect of
 // the plugin, ISOGATE_INTERNAL.
 Error plugin_failure(isogate_status status, const isogate_error& error);

@@ -42,23 +42,31 @@ Result<Value> take_probe(const isogate_probe& probe, const Description& descript
                           fixed_text(probe.detail, sizeof probe.detail)});
 }
 
+// The program may have run: what is wrong with the answer cannot assert that it has not.
+Error exec_defect(const char* what) {
+  Error error = plugin_defect(std::string("exec() answered with ") + what);
+  error.status = ISOGATE_LOST;
+  return error;
+}
+
+uint64_t known(uint64_t measured) { return measured > INT64_MAX ? 0 : measured; }
+
 Result<Value> take_result(const isogate_exec_result& result) {
   bool exited = result.term_signal == 0;
   if (exited ? result.exit_code < 0 || result.exit_code > 255
              : result.term_signal < 0 || result.term_signal > 64)
-    return plugin_defect("exec() answered with an end that no program can have");
+    return exec_defect("an end that no program can have");
   const bool not_started = (result.flags & ISOGATE_RESULT_NOT_STARTED) != 0;
   if (not_started && (!exited || (result.exit_code != 126 && result.exit_code != 127)))
-    return plugin_defect("exec() answered with the exit code of a program that it has not started");
+    return exec_defect("the exit code of a program, and NOT_STARTED");
   constexpr uint32_t kKnown = ISOGATE_RESULT_OOM_KILLED | ISOGATE_RESULT_KILLED | ISOGATE_RESULT_NOT_STARTED |
                               ISOGATE_RESULT_PROVEN | ISOGATE_RESULT_LEFT_BEHIND |
                               ISOGATE_RESULT_PIDS_EXCEEDED;
   const bool proven = (result.flags & ISOGATE_RESULT_PROVEN) != 0;
-  if (proven && !known_isolation(result.isolation))
-    return plugin_defect("exec() answered with an unknown isolation");
+  if (proven && !known_isolation(result.isolation)) return exec_defect("an unknown isolation");
   return Value(ipc::ExecEnd{result.flags & kKnown, proven ? result.isolation : 0, result.exit_code,
-                            result.term_signal, result.os_errno, result.wall_ns, result.cpu_ns,
-                            result.max_rss_bytes});
+                            result.term_signal, result.os_errno, known(result.wall_ns), known(result.cpu_ns),
+                            known(result.max_rss_bytes)});
 }
 
 isogate_file_request request_of(const ipc::FileCall& call) {
@@ -238,7 +246,11 @@ Result<Value> Calls::serve(const ipc::ExecCall& call, isogate_sandbox* sandbox) 
   result.struct_size = sizeof result;
   const auto status = run(call, sandbox, abi, request, result);
   if (!status) return status.error();
-  if (auto ended = taken(*status, abi); !ended) return ended.error();
+  if (auto ended = taken(*status, abi); !ended) {
+    Error error = ended.error();
+    if (!is_known(*status)) error.status = ISOGATE_LOST;
+    return error;
+  }
   return take_result(result);
 }
 

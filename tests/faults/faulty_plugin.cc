@@ -61,6 +61,7 @@ class FaultySandbox final : public sdk::Sandbox {
     if (how == "throw") throw 1;
     if (!call.write_all(request.stdout_fd, "half\n")) return;
     fail_as_told(how);
+    if (how == "half_unavailable") throw sdk::Error(ISOGATE_UNAVAILABLE, "the machine went away");
     if (how == "wait") {
       [[maybe_unused]] const bool ready = call.wait(call.cancel_fd(), POLLIN);
       result.flags = ISOGATE_RESULT_KILLED;

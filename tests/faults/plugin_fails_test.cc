@@ -104,11 +104,38 @@ TEST_F(PluginFails, AnExceptionStopsAtTheAbiAndAnotherThreadSKillsTheHost) {
   const auto gateway = start(yaml());
   ASSERT_TRUE(up_within(10, *gateway));
   const pid_t host = host_of(*gateway, "faulty");
-  const Answer thrown = call(*gateway, "throw");
-  EXPECT_TRUE(refused(thrown, 500, "internal"));
+  EXPECT_TRUE(refused(call(*gateway, "throw"), 502, "outcome_unknown")) << "it may have run";
   EXPECT_EQ(host_of(*gateway, "faulty"), host) << "it was caught, so nothing had to die";
   EXPECT_TRUE(refused(call(*gateway, "thread_throws"), 502, "outcome_unknown"));
   EXPECT_TRUE(up_within(2, *gateway));
+}
+
+// A caller repeats what was not started.
+TEST_F(PluginFails, AnErrorAfterOutputIsUnknown) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const Answer answer = call(*gateway, "half_unavailable");
+  EXPECT_TRUE(refused(answer, 502, "outcome_unknown"));
+  EXPECT_NE(answer.text.find("the machine went away"), std::string::npos) << answer.text;
+}
+
+TEST_F(PluginFails, AWriteOfAnotherSizeIsNoSuccess) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  EXPECT_TRUE(refused(Caller(*gateway, "faulty").write("file", "content"), 502, "outcome_unknown"));
+}
+
+// A process that the plugin has forked keeps the socket open.
+TEST_F(PluginFails, ACrashIsNoticedThoughAForkedProcessLives) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  ExecStream waits(Caller(*gateway, "waits"),
+                   {{"argv", {"wait"}}, {"backend", "faulty"}, {"timeout_sec", 60}}, 60);
+  ASSERT_EQ(waits.next()->at("event"), "start");
+  EXPECT_LT(seconds_of([&] { EXPECT_TRUE(refused(call(*gateway, "fork_segv"), 502, "outcome_unknown")); }),
+            10.0);
+  EXPECT_EQ(waits.rest().back().at("outcome"), "unknown");
+  EXPECT_TRUE(up_within(5, *gateway));
 }
 
 TEST_F(PluginFails, ACrashInOpenOrReadIsNoSuccess) {

@@ -85,8 +85,8 @@ TEST_F(Calls, EndWithTheChannelWhenThePluginCrashes) {
 TEST_F(Calls, BringThePluginsMessageFitToRead) {
   expect_refused(host_->exec({"fail", "3"}), ISOGATE_ALREADY_EXISTS, "as asked");
   EXPECT_EQ(host_->exec({"fail", "3"}).os_errno, 5);
-  expect_refused(host_->exec({"fail", "99"}), ISOGATE_INTERNAL, "unknown status 99: as asked");
-  expect_refused(host_->exec({"fail", "-4"}), ISOGATE_INTERNAL, "unknown status -4");
+  expect_refused(host_->exec({"fail", "99"}), ISOGATE_LOST, "unknown status 99: as asked");
+  expect_refused(host_->exec({"fail", "-4"}), ISOGATE_LOST, "unknown status -4");
   expect_refused(host_->exec({"silent"}), ISOGATE_IO, "the plugin gave no reason");
   ipc::Reply garbled = host_->exec({"garble"});
   EXPECT_EQ(garbled.status, ISOGATE_IO);
@@ -95,10 +95,10 @@ TEST_F(Calls, BringThePluginsMessageFitToRead) {
 }
 
 TEST_F(Calls, RefuseEndsThatNoProgramCanHave) {
-  expect_refused(host_->exec({"exit", "256"}), ISOGATE_INTERNAL, "no program can have");
-  expect_refused(host_->exec({"exit", "-1"}), ISOGATE_INTERNAL, "no program can have");
-  expect_refused(host_->exec({"signal", "65"}), ISOGATE_INTERNAL, "no program can have");
-  expect_refused(host_->exec({"not-started", "0"}), ISOGATE_INTERNAL, "that it has not started");
+  expect_refused(host_->exec({"exit", "256"}), ISOGATE_LOST, "no program can have");
+  expect_refused(host_->exec({"exit", "-1"}), ISOGATE_LOST, "no program can have");
+  expect_refused(host_->exec({"signal", "65"}), ISOGATE_LOST, "no program can have");
+  expect_refused(host_->exec({"not-started", "0"}), ISOGATE_LOST, "NOT_STARTED");
   EXPECT_EQ(host_->exec({"not-started", "127"}).status, ISOGATE_OK);
 }
 

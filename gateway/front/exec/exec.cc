@@ -278,6 +278,7 @@ class Flight {
   asio::awaitable<void> take_state(std::shared_ptr<PipeEnd> pipe);
   void arm_timer();
   asio::awaitable<void> list_artifacts(ArtifactWatch& artifacts);
+  [[nodiscard]] bool never_started(const ipc::Reply& reply) const;
   void conclude(const ipc::Reply& reply);
   [[nodiscard]] bool may_be_sampled() const;
   [[nodiscard]] bool proves_execs() const;
@@ -475,8 +476,14 @@ std::string Flight::where_it_ran(const ipc::ExecEnd& end) {
   return "its backend did not prove where it ran";
 }
 
+// An error that asserts that nothing was started, unless output proves the contrary.
+bool Flight::never_started(const ipc::Reply& reply) const {
+  const bool wrote = answer_.stdout_bytes > 0 || answer_.stderr_bytes > 0;
+  return !spec_.rejoin && !wrote && reply.status != ISOGATE_OK && reply.status != ISOGATE_LOST;
+}
+
 void Flight::conclude(const ipc::Reply& reply) {
-  if (reply.status == ISOGATE_CANCELLED && !spec_.rejoin) {  // before the program started
+  if (reply.status == ISOGATE_CANCELLED && never_started(reply)) {
     answer_.outcome = timed_out_ ? Outcome::kTimedOut : Outcome::kKilled;
     answer_.exit_code = timed_out_ ? kTimeoutExit : kKilledExit;
     return;
@@ -587,9 +594,8 @@ asio::awaitable<ExecAnswer> Flight::fly() {
   answer_.stdout_bytes = offsets_[0] + standard_out->total;
   answer_.stderr_bytes = offsets_[1] + standard_err->total;
   conclude(reply);
-  const bool never_started = !spec_.rejoin && reply.status != ISOGATE_OK && reply.status != ISOGATE_LOST &&
-                             reply.status != ISOGATE_CANCELLED;
-  if (never_started) answer_.outcome = Outcome::kNotStarted;
+  const bool refused = never_started(reply) && reply.status != ISOGATE_CANCELLED;
+  if (refused) answer_.outcome = Outcome::kNotStarted;
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
       (reply.status == ISOGATE_LOST && !(spec_.kept && spec_.kept->detached)))
     lease_.lost(reply.status);
@@ -599,7 +605,7 @@ asio::awaitable<ExecAnswer> Flight::fly() {
   }
   if (spec_.artifact_dir && reply.status == ISOGATE_OK) co_await list_artifacts(artifacts);
   journal_end({std::move(standard_out), std::move(standard_err)});
-  if (never_started) throw from_backend({reply.status, reply.os_errno, reply.message});
+  if (refused) throw from_backend({reply.status, reply.os_errno, reply.message});
   co_return answer_;
 }
 

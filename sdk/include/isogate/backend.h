@@ -71,7 +71,7 @@ typedef int32_t isogate_status;
 #define ISOGATE_CANCELLED 7          /* cancel_fd fired before anything was started or changed */
 #define ISOGATE_RESOURCE_EXHAUSTED 8 /* a quota or a kernel limit; says which */
 #define ISOGATE_IO 9
-#define ISOGATE_INTERNAL 10     /* a defect of the plugin; unknown statuses are taken as this */
+#define ISOGATE_INTERNAL 10     /* a defect of the plugin; unknown statuses are taken as this, of exec as LOST */
 #define ISOGATE_LOST 11         /* contact was lost after something may have started: never success */
 #define ISOGATE_SANDBOX_LOST 12 /* the workspace itself is lost */
 #define ISOGATE_IS_DIRECTORY 13 /* a file was requested, the path is a directory */
@@ -490,7 +490,10 @@ typedef struct isogate_backend_api {
                               const isogate_record_sink* sink, isogate_error* error);
 
   /* [box] Runs one program; returns when it has ended and no process that it started is left. A call that
-     is cancelled before the program starts: ISOGATE_CANCELLED. Later: ISOGATE_OK, the result has KILLED. */
+     is cancelled before the program starts: ISOGATE_CANCELLED. Later: ISOGATE_OK, the result has KILLED.
+     Any error but ISOGATE_LOST asserts that nothing was started: the caller may repeat the exec. The host takes
+     as ISOGATE_LOST: an unknown status, an end that no program can have, an error after output. Closes
+     none of the descriptors, and nothing writes to them after the call has returned. */
   isogate_status (*exec)(isogate_sandbox* sandbox, const isogate_call* call,
                          const isogate_exec_request* request, isogate_exec_result* result,
                          isogate_error* error);

@@ -240,6 +240,7 @@ class Sandbox {
 
   // Called before the destructor. It may fail: then the object stays and close may be called again.
   virtual void close(const Call&, uint32_t /*mode*/) {}
+  // An Error, unless it is ISOGATE_LOST, asserts that nothing was started.
   virtual void exec(const Call&, const isogate_exec_request&, isogate_exec_result&) { lacks("run programs"); }
   virtual void read(const Call&, const isogate_file_request&, isogate_entry&) { lacks("read files"); }
   virtual uint64_t write(const Call&, const isogate_file_request&) { lacks("write files"); }
@@ -345,6 +346,22 @@ isogate_status guard(isogate_error* error, Body body) noexcept {
   }
 }
 
+// As guard(), for what runs a program. Any exception but Error is a mistake, which cannot assert that nothing was
+// started: ISOGATE_LOST.
+template <typename Body>
+isogate_status guard_exec(isogate_error* error, Body body) noexcept {
+  bool meant = false;
+  const isogate_status status = guard(error, [&] {
+    try {
+      body();
+    } catch (const Error& e) {
+      meant = e.status() != ISOGATE_OK;
+      throw;
+    }
+  });
+  return status == ISOGATE_OK || meant ? status : ISOGATE_LOST;
+}
+
 inline Backend* of(isogate_backend* backend) { return reinterpret_cast<Backend*>(backend); }
 inline Sandbox* of(isogate_sandbox* sandbox) { return reinterpret_cast<Sandbox*>(sandbox); }
 
@@ -395,7 +412,7 @@ inline isogate_status enumerate(isogate_backend* backend, const isogate_call* ca
 inline isogate_status exec(isogate_sandbox* sandbox, const isogate_call* call,
                            const isogate_exec_request* request, isogate_exec_result* result,
                            isogate_error* error) noexcept {
-  return guard(error, [&] {
+  return guard_exec(error, [&] {
     isogate_exec_result own = import_struct(result);
     of(sandbox)->exec(Call(*call), import_struct(request), own);
     export_struct(own, result);
@@ -478,7 +495,7 @@ template <void (Sandbox::*Verb)(const Call&, const isogate_exec_request&, const 
 isogate_status kept_exec(isogate_sandbox* sandbox, const isogate_call* call,
                          const isogate_exec_request* request, const isogate_kept_exec* kept,
                          isogate_exec_result* result, isogate_error* error) noexcept {
-  return guard(error, [&] {
+  return guard_exec(error, [&] {
     isogate_exec_result own = import_struct(result);
     (of(sandbox)->*Verb)(Call(*call), import_struct(request), import_struct(kept), own);
     export_struct(own, result);
