@@ -65,9 +65,9 @@ void Control::send(const char* type, const std::string& message) {
   send_json_record(socket_.native_handle(), record);
 }
 
-void Control::send_stuck(const std::string& backend, uint64_t generation) {
+void Control::send_stuck(const std::string& backend, uint64_t generation, const std::string& why) {
   send_json_record(socket_.native_handle(),
-                   {{"type", "stuck"}, {"message", backend}, {"generation", generation}});
+                   {{"type", "stuck"}, {"message", backend}, {"generation", generation}, {"reason", why}});
 }
 
 std::string violation_record(const char* system_call) {
@@ -103,7 +103,7 @@ void Control::take(const std::string& text, std::vector<Fd> fds) {
         hooks_.host_up(record.at("name"), {record.at("generation"), record.at("settings")},
                        std::move(fds[0]));
       else  // out of descriptors: this one cannot be talked to, the next one may
-        send_stuck(record.at("name"), record.at("generation"));
+        send_stuck(record.at("name"), record.at("generation"), "the front is out of descriptors");
     } else if (type == "backend") {
       hooks_.host_down(record.at("name"), record.at("generation"), record.at("reason"),
                        record.value("quarantined", false), record.value("restarting", false));

@@ -45,7 +45,7 @@ class Control {
 
   boost::asio::awaitable<void> run();
   void send(const char* type, const std::string& message = {});
-  void send_stuck(const std::string& backend, uint64_t generation);
+  void send_stuck(const std::string& backend, uint64_t generation, const std::string& why);
 
  private:
   void take(const std::string& text, std::vector<Fd> fds);

@@ -138,8 +138,9 @@ class Front {
     app_.backends.on_probed([this](std::shared_ptr<Backend> backend) {
       asio::co_spawn(io_, app_.sandboxes.upkeep.reattach(std::move(backend)), asio::detached);
     });
-    app_.backends.on_stuck(
-        [this](const std::string& name, uint64_t generation) { control_.send_stuck(name, generation); });
+    app_.backends.on_stuck([this](const std::string& name, uint64_t generation, const std::string& why) {
+      control_.send_stuck(name, generation, why);
+    });
     set_limits();
     rejoin_kept();
     for (const std::string& listener : order_.listeners) {

@@ -135,10 +135,12 @@ void BackendSlot::kill_all() {
   if (!processes_.empty()) context_.had_to_kill = true;
 }
 
-void BackendSlot::stuck(uint64_t generation) {
-  for (const auto& process : processes_)
-    if (process->generation == generation)
-      process->kill_later(context_.timings.leave, "was given up by the front");
+void BackendSlot::stuck(uint64_t generation, const std::string& why) {
+  for (const auto& process : processes_) {
+    if (process->generation != generation) continue;
+    process->given_up = why;
+    process->kill_later(context_.timings.leave, "was given up by the front");
+  }
 }
 
 void BackendSlot::attend(int fd) {

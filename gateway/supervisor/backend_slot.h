@@ -50,7 +50,8 @@ class BackendSlot {
   void stop(bool keep_sandboxes);  // every host, for good
   void kill_all();
 
-  void stuck(uint64_t generation);  // the front has abandoned that host: it ends, or is killed
+  // The front has abandoned that host: it ends, or is killed.
+  void stuck(uint64_t generation, const std::string& why);
 
   void attend(int fd);                     // its control socket is ready
   bool ended(pid_t pid, int wait_status);  // false: not one of ours

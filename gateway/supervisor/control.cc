@@ -34,7 +34,8 @@ std::string string_member(const Json& json, const char* name) {
 Result<FromChild> parse_from_child(const std::string& record) {
   const Json json = Json::parse(record, nullptr, false);
   if (!json.is_object()) return invalid("a control record that is no JSON object");
-  FromChild parsed{string_member(json, "type"), string_member(json, "message"), 0, std::nullopt};
+  FromChild parsed{string_member(json, "type"), string_member(json, "message"),
+                   string_member(json, "reason").substr(0, 256), 0, std::nullopt};
   if (json.contains("setting")) parsed.setting = string_member(json, "setting");
   if (const auto found = json.find("generation"); found != json.end() && found->is_number_unsigned())
     parsed.generation = found->get<uint64_t>();

@@ -87,7 +87,7 @@ void FrontProcess::receive() {
       if (!record.message.empty()) context_.had_to_kill = true;
       events_.drained();
     } else if (record.type == "stuck") {
-      events_.stuck(record.message, record.generation);
+      events_.stuck(record.message, record.generation, record.reason);
     } else if (record.type == "violation") {
       forbidden_call_ = record.message.substr(0, 64);
     } else if (record.type == "fatal") {

@@ -20,7 +20,7 @@ class FrontProcess {
     std::function<void()> ready;
     std::function<void()> lost;
     std::function<void()> drained;
-    std::function<void(const std::string& backend, uint64_t generation)> stuck;
+    std::function<void(const std::string& backend, uint64_t generation, const std::string& why)> stuck;
     std::function<void(const std::string& reason)>
         hopeless;  // it cannot start, and another attempt would not help
   };

@@ -25,8 +25,11 @@ bool ended_with(int wait_status, int code) {
 }
 
 std::string reason_of_end(const HostProcess& process, int wait_status) {
-  if (process.killed) return "backend host was killed: it " + process.kill_reason;
+  const std::string why = process.given_up ? ": " + *process.given_up : "";
+  if (process.killed) return "backend host was killed: it " + process.kill_reason + why;
+  if (process.given_up) return "backend host was given up by the front" + why;
   std::string reason = "backend host crashed: " + describe_end(wait_status);
+  if (ended_with(wait_status, 0)) reason += " (did the plugin, or a process that it forked, call exit?)";
   if (process.failed) reason += "; its last message: " + *process.failed;
   return reason;
 }

@@ -27,9 +27,10 @@ struct HostProcess {
   std::optional<TimePoint> kill_at;
   std::string kill_reason;
   bool reported_ready = false;
-  bool killed = false;                 // for that reason
-  std::optional<std::string> failed;   // its message
-  std::optional<std::string> setting;  // with that: the one that the operator has to correct
+  bool killed = false;                  // for that reason
+  std::optional<std::string> given_up;  // by the front, for this reason
+  std::optional<std::string> failed;    // its message
+  std::optional<std::string> setting;   // with that: the one that the operator has to correct
   std::string copy_dir_name;
 
   void kill_later(std::chrono::milliseconds delay, std::string why);  // unless an earlier kill is due already

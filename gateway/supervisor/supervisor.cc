@@ -168,8 +168,8 @@ Supervisor::Supervisor(const Config& config, const ServeOptions& options) : opti
   events.drained = [this] {
     if (phase_ == Phase::kDraining) stop_hosts();
   };
-  events.stuck = [this](const std::string& backend, uint64_t generation) {
-    backends_.stuck(backend, generation);
+  events.stuck = [this](const std::string& backend, uint64_t generation, const std::string& why) {
+    backends_.stuck(backend, generation, why);
   };
   events.hopeless = [this](const std::string& reason) { give_up(reason); };
   front_ = std::make_unique<FrontProcess>(context_, listeners_, std::move(events));

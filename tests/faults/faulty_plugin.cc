@@ -44,6 +44,13 @@ void fail_as_told(std::string_view how) {
   if (how == "spin") spin();
   if (how == "hang") hang(600);
   if (how.starts_with("slow45")) hang(45);
+  if (how == "fork_segv") {
+    if (::fork() == 0) {
+      ::alarm(30);
+      for (;;) ::pause();
+    }
+    ::raise(SIGSEGV);
+  }
   if (how == "thread_throws") std::thread([] { throw 1; }).join();
 }
 

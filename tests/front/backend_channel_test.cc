@@ -32,6 +32,7 @@ class BackendChannelTest : public testing::Test {
   }
   boost::asio::awaitable<void> run(ipc::ExecCall exec) {
     auto cancel = or_throw(Cancel::make(io_.get_executor()));
+    if (cancelled_) cancel->fire();
     reply_ = co_await channel_->call(std::move(exec), std::move(cancel), {}, &unsent_);
   }
   // The reply to an open, to which the host answers `status`, if it comes to the host.
@@ -45,8 +46,18 @@ class BackendChannelTest : public testing::Test {
     if (!reply) answer(status);
     return reply ? reply->status : ISOGATE_INTERNAL;
   }
-  boost::asio::awaitable<void> ask(ipc::OpenCall open, std::optional<ipc::Reply>& reply) {
-    reply = co_await channel_->call(std::move(open));
+  // The reply to a close, which the host cancels.
+  isogate_status close(const std::string& sandbox_id) {
+    ipc::CloseCall close;
+    close.sandbox_id = sandbox_id;
+    std::optional<ipc::Reply> reply;
+    boost::asio::co_spawn(io_, ask(std::move(close), reply), [](const std::exception_ptr&) {});
+    io_.poll();
+    answer(ISOGATE_CANCELLED);
+    return reply ? reply->status : ISOGATE_INTERNAL;
+  }
+  boost::asio::awaitable<void> ask(ipc::Call call, std::optional<ipc::Reply>& reply) {
+    reply = co_await channel_->call(std::move(call));
   }
   void answer(isogate_status status) {
     auto record = or_throw(ipc::receive_record(host_.get(), ipc::Wait::kBlock));
@@ -72,6 +83,7 @@ class BackendChannelTest : public testing::Test {
   Pipe pipe_ = or_throw(make_pipe());
   ipc::Call unsent_;
   std::optional<ipc::Reply> reply_;
+  bool cancelled_ = false;  // what run() calls
 };
 
 TEST_F(BackendChannelTest, GivesBackACallThatTheHostDidNotTake) {
@@ -109,6 +121,58 @@ TEST_F(BackendChannelTest, WhatIsGoneAtALaterOpenTakesNoPlace) {
     EXPECT_EQ(open("second", ISOGATE_OK), ISOGATE_OK);
     EXPECT_EQ(open("second", gone), gone);
   }
+}
+
+TEST_F(BackendChannelTest, AHostThatHasEndedIsLostThoughAnotherHasItsSocket) {
+  send(ipc::encode(ipc::Hello()));
+  call();
+  const Fd forked(::dup(host_.get()));
+  host_.reset();
+  io_.poll();
+  EXPECT_FALSE(reply_);
+  channel_->host_ended();
+  io_.poll();
+  ASSERT_TRUE(reply_);
+  EXPECT_EQ(reply_->status, ISOGATE_LOST);
+  EXPECT_FALSE(channel_->connected());
+}
+
+TEST_F(BackendChannelTest, AHostThatHasEndedLeavesItsLastAnswer) {
+  send(ipc::encode(ipc::Hello()));
+  call();
+  auto record = or_throw(ipc::receive_record(host_.get(), ipc::Wait::kBlock));
+  ipc::Reply reply;
+  reply.id = ipc::call_id(record.bytes);
+  reply.status = ISOGATE_UNSUPPORTED;
+  or_throw(ipc::send_record(host_.get(), ipc::encode(reply).bytes, {}, ipc::Wait::kBlock));
+  channel_->host_ended();
+  io_.poll();
+  ASSERT_TRUE(reply_);
+  EXPECT_EQ(reply_->status, ISOGATE_UNSUPPORTED);
+}
+
+// Else the sandbox could not be ended until a restart.
+TEST_F(BackendChannelTest, AHostIsGivenUpForACallThatKeepsItsSandboxFromBeingClosed) {
+  send(ipc::encode(ipc::Hello()));
+  EXPECT_EQ(open("other", ISOGATE_OK), ISOGATE_OK);
+  ipc::ExecCall exec;
+  exec.sandbox_id = "sandbox";
+  exec.std_in = std::move(pipe_.read);
+  cancelled_ = true;
+  boost::asio::co_spawn(io_, run(std::move(exec)), [](const std::exception_ptr&) {});
+  io_.poll();
+  or_throw(ipc::receive_record(host_.get(), ipc::Wait::kBlock));
+  for (int i = 0; i < 30 && !reply_; ++i) {
+    io_.restart();
+    io_.run_for(std::chrono::seconds(1));
+  }
+  ASSERT_TRUE(reply_);
+  EXPECT_EQ(reply_->status, ISOGATE_LOST);
+  io_.restart();
+  EXPECT_EQ(close("other"), ISOGATE_CANCELLED);
+  EXPECT_EQ(channel_->given_up(), "") << "nothing of that one hangs";
+  EXPECT_EQ(close("sandbox"), ISOGATE_UNAVAILABLE);
+  EXPECT_NE(channel_->given_up(), "");
 }
 
 }  // namespace

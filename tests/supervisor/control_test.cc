@@ -53,9 +53,10 @@ TEST(Documents, a_host_learns_no_key_and_no_other_backend) {
 TEST(Control, only_known_messages_are_taken) {
   EXPECT_EQ(parse_from_child(R"({"type":"ready"})")->type, "ready");
   EXPECT_EQ(parse_from_child(R"({"type":"failed","message":"why"})")->message, "why");
-  const auto stuck = parse_from_child(R"({"type":"stuck","message":"one","generation":7})");
+  const auto stuck = parse_from_child(R"({"type":"stuck","message":"one","generation":7,"reason":"why"})");
   EXPECT_EQ(stuck->message, "one");
   EXPECT_EQ(stuck->generation, 7u);
+  EXPECT_EQ(stuck->reason, "why");
   EXPECT_EQ(parse_from_child(R"({"type":"stuck","message":"one","generation":-7})")->generation, 0u);
   for (const char* bad :
        {"", "ready", "[]", "{}", R"({"type":7})", R"({"type":"start"})", "{\"type\":\"ready\""})

@@ -38,6 +38,18 @@ ipc::CallHeader& header_of(ipc::Call& call) {
   return std::visit([](auto& each) -> ipc::CallHeader& { return each.call; }, call);
 }
 
+// Empty: it is of no sandbox.
+std::string sandbox_of(const ipc::Call& call) {
+  return std::visit(
+      [](const auto& each) -> std::string {
+        if constexpr (requires { each.sandbox_id; })
+          return each.sandbox_id;
+        else
+          return {};
+      },
+      call);
+}
+
 std::chrono::seconds longest(const ipc::Call& call) {
   if (call.index() == kProbe || call.index() == kPing) return budget::kProbe;
   if (call.index() == kClose) return budget::kClose;
@@ -89,24 +101,33 @@ BackendChannel::BackendChannel(asio::any_io_executor executor, Fd socket, HostId
 }
 
 void BackendChannel::start(HelloCallback on_hello, EndCallback on_end) {
+  on_hello_ = std::move(on_hello);
   on_end_ = std::move(on_end);
-  asio::co_spawn(executor_, receive_loop(shared_from_this(), std::move(on_hello)), asio::detached);
+  asio::co_spawn(executor_, receive_loop(shared_from_this()), asio::detached);
 }
 
-asio::awaitable<void> BackendChannel::receive_loop(Self, HelloCallback on_hello) {
+// Each record answers a call, or ends the channel: there are no more of them than calls.
+void BackendChannel::host_ended() {
+  const auto self = shared_from_this();
+  while (open_ && receive_one()) {
+  }
+  end();
+}
+
+asio::awaitable<void> BackendChannel::receive_loop(Self) {
   while (open_) {
     boost::system::error_code error;
     co_await socket_.async_wait(asio::posix::stream_descriptor::wait_read,
                                 asio::redirect_error(asio::use_awaitable, error));
     if (error) break;
-    for (size_t i = 0; i < kRecordsPerTurn && open_ && receive_one(on_hello); ++i) {
+    for (size_t i = 0; i < kRecordsPerTurn && open_ && receive_one(); ++i) {
     }
   }
   end();
 }
 
 // True when there may be more.
-bool BackendChannel::receive_one(const HelloCallback& on_hello) {
+bool BackendChannel::receive_one() {
   const auto received = ipc::receive_bytes(socket_.native_handle(), ipc::Wait::kDont);
   if (!received && received.error().os_errno == EAGAIN) return false;
   if (!received && received.error().os_errno != 0) {
@@ -115,7 +136,7 @@ bool BackendChannel::receive_one(const HelloCallback& on_hello) {
   }
   last_record_ = Clock::now();
   auto message = received ? ipc::decode_from_host(*received) : Result<ipc::FromHost>(received.error());
-  const auto breach = message ? take(std::move(*message), on_hello) : message.error().message;
+  const auto breach = message ? take(std::move(*message)) : message.error().message;
   if (!breach) return open_;
   log::error("backend_record_refused", {{"generation", identity_.generation}, {"reason", *breach}});
   give_up("it broke the protocol: " + *breach);
@@ -123,18 +144,19 @@ bool BackendChannel::receive_one(const HelloCallback& on_hello) {
 }
 
 // What is wrong with it, if anything is.
-std::optional<std::string> BackendChannel::take(ipc::FromHost message, const HelloCallback& on_hello) {
+std::optional<std::string> BackendChannel::take(ipc::FromHost message) {
   const auto* hello = std::get_if<ipc::Hello>(&message);
   if (hello_came_ == (hello != nullptr)) return hello_came_ ? "a second hello" : "an answer before its hello";
   if (hello != nullptr) {
     hello_came_ = true;
-    on_hello(*hello);
+    on_hello_(*hello);
     return std::nullopt;
   }
   auto& reply = std::get<ipc::Reply>(message);
   if (abandoned_.erase(reply.id) > 0) return std::nullopt;
   const auto found = pending_.find(reply.id);
-  if (found == pending_.end() || !found->second->sent) return "an answer to no call";
+  if (found == pending_.end() || !found->second->sent)
+    return "an answer to no call (did the plugin fork, and did its child return?)";
   if (!fits(found->second->kind, found->second->verb, reply)) return "an answer to another kind of call";
   const uint64_t id = reply.id;
   answer(id, std::move(reply));
@@ -235,6 +257,7 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   if (const auto* close = std::get_if<ipc::CloseCall>(&call)) closes = close->sandbox_id;
   const auto pending = std::make_shared<Pending>(executor_);
   pending->kind = call.index();
+  pending->sandbox_id = sandbox_of(call);
   if (const auto* file = std::get_if<ipc::FileCall>(&call)) {
     pending->verb = file->verb;
     pending->durable = (file->flags & ISOGATE_FILE_DURABLE) != 0;
@@ -244,6 +267,7 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   cancel->begin([self, id] { self->abandon(id); });
   if (post({id, &call, std::move(record)})) co_await pending->done.wait();
   cancel->end();
+  if (!closes.empty()) judge_close(closes, *pending->reply);
   const isogate_status status = pending->reply->status;
   const bool is_gone = status == ISOGATE_NO_SANDBOX || status == ISOGATE_SANDBOX_LOST;
   if (!opens.empty() && (is_gone || (is_new && status != ISOGATE_OK && status != ISOGATE_LOST)))
@@ -263,7 +287,8 @@ void BackendChannel::abandon(uint64_t id) {
   if (sent) {
     const bool is_sign = kind == kExec || kind == kConnect ||
                          (kind == kFile && !found->second->durable);  // a disk may be slow
-    abandoned_.emplace(id, Abandoned{kind, is_sign, std::move(found->second->whose)});
+    abandoned_.emplace(
+        id, Abandoned{kind, std::move(found->second->sandbox_id), is_sign, std::move(found->second->whose)});
     answer(id, failure(id, ISOGATE_LOST, "the backend did not end the call after its cancellation"));
   } else {
     std::erase_if(outbox_, [id](const Outgoing& each) { return each.id == id; });
@@ -295,6 +320,17 @@ void BackendChannel::judge_hanging_probe() {
   };
   if (!pending(kOpen)) return give_up("it answers neither its probe nor anything else");
   if (!pending(kPing)) asio::co_spawn(executor_, ping(shared_from_this()), asio::detached);
+}
+
+// A close that was cancelled while it waited for a call that does not end would wait for ever.
+void BackendChannel::judge_close(const std::string& sandbox_id, ipc::Reply& reply) {
+  const bool hangs = std::any_of(abandoned_.begin(), abandoned_.end(), [&](const auto& each) {
+    return each.second.is_sign && each.second.sandbox_id == sandbox_id;
+  });
+  if (reply.status != ISOGATE_CANCELLED || !hangs) return;
+  reply.status = ISOGATE_UNAVAILABLE;
+  reply.message = "a cancelled call of this sandbox does not end; its backend host is being replaced";
+  give_up("it does not end a cancelled call of a sandbox that is to be closed");
 }
 
 asio::awaitable<void> BackendChannel::ping(Self) {
@@ -342,6 +378,7 @@ void BackendChannel::end() {
                          : failure(id, ISOGATE_UNAVAILABLE, "the backend host ended before it took the call");
     pending->done.set();
   }
+  on_hello_ = nullptr;
   if (on_end_) std::exchange(on_end_, nullptr)();
 }
 

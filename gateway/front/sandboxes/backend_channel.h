@@ -9,6 +9,12 @@
 // ends, and the supervisor starts another. The same happens to a stuck host: one that does not end cancelled
 // calls of several tenants, or of a probe while it answers nothing else. A slow host is not stuck: calls that
 // wait for an open do not count, as long as the host itself answers a ping.
+//
+// Nor does one tenant end the host for others: its hanging calls count for half at most. The exception is a
+// sandbox that cannot be closed because a call of it hangs: else it could not be deleted until a restart.
+// What a tenant runs cannot bring that about by itself: the plugin has 15 s to end a cancelled call, and the
+// close that waits for it another minute, so a host is lost for a plugin's defect, about once a minute at
+// most.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -56,6 +62,9 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
 
   void start(HelloCallback on_hello, EndCallback on_end);
 
+  // Its process has ended, whoever still has its socket: takes the answers that it left, and ends.
+  void host_ended();
+
   // How many sandboxes it may have open, and how many of them one tenant. Further opens are
   // ISOGATE_RESOURCE_EXHAUSTED, except for sandboxes that run already or are opened to be closed.
   void limit_sandboxes(size_t all, size_t per_tenant) {
@@ -91,6 +100,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   struct Pending {
     explicit Pending(const boost::asio::any_io_executor& executor) : done(executor) {}
     size_t kind = 0;  // of ipc::Call
+    std::string sandbox_id;
     std::optional<ipc::FileVerb> verb;
     bool durable = false;
     OnBehalf whose;
@@ -106,6 +116,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   };
   struct Abandoned {  // that the host still works on
     size_t kind;
+    std::string sandbox_id;
     bool is_sign;  // several such calls show that the host is stuck
     OnBehalf whose;
   };
@@ -117,9 +128,9 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   // Keeps this alive from the spawn on: the first step of what is spawned comes later.
   using Self = std::shared_ptr<BackendChannel>;
 
-  boost::asio::awaitable<void> receive_loop(Self, HelloCallback on_hello);
-  bool receive_one(const HelloCallback& on_hello);
-  std::optional<std::string> take(ipc::FromHost message, const HelloCallback& on_hello);
+  boost::asio::awaitable<void> receive_loop(Self);
+  bool receive_one();
+  std::optional<std::string> take(ipc::FromHost message);
   void answer(uint64_t id, ipc::Reply reply);
   bool post(Outgoing outgoing);
   Result<void> try_send(Outgoing& outgoing);
@@ -127,6 +138,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   void abandon(uint64_t id);
   void judge_abandoned();
   void judge_hanging_probe();
+  void judge_close(const std::string& sandbox_id, ipc::Reply& reply);
   boost::asio::awaitable<void> ping(Self);
   void give_up(std::string why);
   void end();
@@ -151,6 +163,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   std::unordered_map<uint64_t, std::shared_ptr<Pending>> pending_;
   size_t most_sandboxes_ = SIZE_MAX, most_of_tenant_ = SIZE_MAX;
   OpenSandboxes open_sandboxes_;
+  HelloCallback on_hello_;
   EndCallback on_end_;
 };
 

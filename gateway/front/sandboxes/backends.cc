@@ -149,7 +149,7 @@ void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) 
       },
       [this, backend, generation, channel] {
         const std::string& stuck = channel->given_up();
-        if (!stuck.empty() && on_stuck_) on_stuck_(backend->config.name, generation);
+        if (!stuck.empty() && on_stuck_) on_stuck_(backend->config.name, generation, stuck);
         if (backend->generation != generation || !backend->configured || !backend->channel) return;
         host_down(backend->config.name, generation, stuck.empty() ? "its host ended" : stuck,
                   BackendState::kDown);
@@ -166,7 +166,13 @@ void Backends::host_down(std::string_view name, uint64_t generation, std::string
   backend->state = state;
   backend->reason = std::move(reason);
   backend->probe.reset();
-  if (backend->channel) std::exchange(backend->channel, nullptr)->retire();
+  if (const auto channel = std::exchange(backend->channel, nullptr)) {
+    // A process that it has forked may hold its socket. An earlier host finishes its calls.
+    if (channel->identity().generation == generation)
+      channel->host_ended();
+    else
+      channel->retire();
+  }
   backend->settled = true;
   note_news();
 }

@@ -69,6 +69,7 @@ class Backends {
 
   // From the supervisor.
   void host_up(std::string_view name, HostIdentity identity, Fd socket);
+  // The process of that generation has ended, or was never started.
   void host_down(std::string_view name, uint64_t generation, std::string reason, BackendState state);
   void reconfigure(const Config& config);
 
@@ -77,7 +78,8 @@ class Backends {
   // Called when a new host has been probed, whatever its verdict.
   void on_probed(std::function<void(std::shared_ptr<Backend>)> act) { on_probed_ = std::move(act); }
   // Called when a host has been abandoned: it must be replaced.
-  void on_stuck(std::function<void(const std::string& name, uint64_t generation)> act) {
+  void on_stuck(
+      std::function<void(const std::string& name, uint64_t generation, const std::string& why)> act) {
     on_stuck_ = std::move(act);
   }
   // Probes once at host_up, three times 2 s apart under require_remote, then every interval for ever, and
@@ -118,7 +120,7 @@ class Backends {
   std::shared_ptr<Event> news_;                     // set when one has settled, and replaced
   std::function<void()> on_hello_;
   std::function<void(std::shared_ptr<Backend>)> on_probed_;
-  std::function<void(const std::string& name, uint64_t generation)> on_stuck_;
+  std::function<void(const std::string& name, uint64_t generation, const std::string& why)> on_stuck_;
 };
 
 }  // namespace isogate::front
