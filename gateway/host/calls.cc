@@ -296,7 +296,10 @@ Result<Value> Calls::serve(const ipc::FileCall& call, isogate_sandbox* sandbox) 
     case FileVerb::kStat: {
       const auto verb = call.verb == FileVerb::kRead ? api.read : api.stat;
       auto looked = taken(verb(sandbox, &abi.call, &request, &entry, &abi.error), abi);
-      return looked ? Result<Value>(entry_of(entry)) : looked.error();
+      if (!looked) return looked.error();
+      if (call.verb == FileVerb::kRead && entry.type != ISOGATE_ENTRY_REGULAR)
+        return plugin_defect("read() answered with an entry that is no regular file");
+      return Value(entry_of(entry));
     }
     case FileVerb::kWrite: {
       auto wrote = taken(api.write(sandbox, &abi.call, &request, &written, &abi.error), abi);

@@ -241,6 +241,8 @@ static isogate_status run(const isogate_call* call, const isogate_exec_request* 
     result->exit_code = (int32_t)number(argument);
   } else if (is(word, "signal")) {
     result->term_signal = (int32_t)number(argument);
+  } else if (is(word, "endless")) {
+    result->wall_ns = result->cpu_ns = result->max_rss_bytes = UINT64_MAX;
   } else if (is(word, "crash")) {
     raise(SIGSEGV);
   } else if (is(word, "fail")) {
@@ -278,7 +280,7 @@ static isogate_status fixture_read(isogate_sandbox* sandbox, const isogate_call*
                                    const isogate_file_request* request, isogate_entry* entry,
                                    isogate_error* error) {
   (void)sandbox, (void)call, (void)error;
-  entry->type = ISOGATE_ENTRY_REGULAR;
+  entry->type = is(request->path, "as-directory") ? ISOGATE_ENTRY_DIRECTORY : ISOGATE_ENTRY_REGULAR;
   entry->size = request->path.len;
   return write(request->fd, request->path.ptr, request->path.len) < 0 ? ISOGATE_IO : ISOGATE_OK;
 }

@@ -79,6 +79,13 @@ class FaultySandbox final : public sdk::Sandbox {
     wait_if_told(call, sdk::view(request.path));
     fail_as_told(sdk::view(request.path));
   }
+  // Of its last byte it reports nothing.
+  uint64_t write(const sdk::Call& call, const isogate_file_request& request) override {
+    uint64_t bytes = 0;
+    char buffer[4096];
+    while (const size_t n = call.read_body(request, buffer, sizeof buffer)) bytes += n;
+    return bytes - 1;
+  }
   void list(const sdk::Call& call, const isogate_file_request& request, const sdk::EntrySink&) override {
     wait_if_told(call, sdk::view(request.path));
   }

@@ -102,6 +102,19 @@ TEST_F(Calls, RefuseEndsThatNoProgramCanHave) {
   EXPECT_EQ(host_->exec({"not-started", "127"}).status, ISOGATE_OK);
 }
 
+TEST_F(Calls, BringNoNumberThatCannotBe) {
+  const ipc::Reply reply = host_->exec({"endless"});
+  ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
+  const auto& end = std::get<ipc::ExecEnd>(reply.value);
+  EXPECT_EQ(end.wall_ns, 0u);
+  EXPECT_EQ(end.cpu_ns, 0u);
+  EXPECT_EQ(end.max_rss_bytes, 0u);
+}
+
+TEST_F(Calls, RefuseAReadOfWhatIsNoFile) {
+  expect_refused(host_->file(FileVerb::kRead, "as-directory"), ISOGATE_INTERNAL, "no regular file");
+}
+
 TEST_F(Calls, ProbeWithinWhatTheDescriptorPromised) {
   ipc::Reply reply = host_->call(ipc::ProbeCall{});
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;

@@ -244,13 +244,20 @@ void append_entry(std::string& out, const ipc::Entry& entry) {
 
 Task<FileContent> read_file(App& app, Exchange& exchange, FileRequest request, uint64_t cap) {
   Lease lease = co_await app.sandboxes.acquire(request.wanted);
+  const uint64_t offset = request.target.offset, limit = request.target.limit;
   Transfer transfer(lease, FileVerb::kRead, std::move(request.target));
   Killer& killer = exchange.watch_client();
   const OnKill on_kill(killer, [&transfer] { transfer.cancel(); });
   std::string bytes = co_await gather(transfer, cap, exchange.memory);
   const ipc::Reply reply = co_await transfer.reply();
   throw_unless_ok(app, lease, reply, killer.killed());
-  co_return FileContent{std::move(bytes), std::get<ipc::Entry>(reply.value).size};
+  const uint64_t size = std::get<ipc::Entry>(reply.value).size;
+  const uint64_t most = std::min(limit, size - std::min(size, offset));  // less, if it has shrunk
+  if (bytes.size() > most)
+    throw ApiError{.code = Code::kInternal,
+                   .message = "a defect of the plugin: read() sent " + std::to_string(bytes.size()) +
+                              " bytes where there are at most " + std::to_string(most)};
+  co_return FileContent{std::move(bytes), size};
 }
 
 Task<uint64_t> write_file(App& app, FileRequest request, const NextPiece& next,

@@ -153,6 +153,15 @@ struct Transfer::Shared {
     self->sandbox->kills.erase(&self->kill);
     if (self->stalled && self->reply.status == ISOGATE_CANCELLED)
       self->reply.message = "the backend did not go on with the file " + within(self->limit);
+    // Of a write that took another number of bytes than its body has, nobody knows what it has committed.
+    const auto* written = std::get_if<ipc::Written>(&self->reply.value);
+    if (written != nullptr && (!self->whole || written->bytes != self->moved)) {
+      self->reply.status = ISOGATE_LOST;
+      self->reply.message = "a defect of the plugin: write() reported " + std::to_string(written->bytes) +
+                            " bytes after " + std::to_string(self->moved) +
+                            (self->whole ? " of a complete body" : " of an incomplete body");
+      self->reply.value = {};
+    }
     // The host may still hold the far end.
     if (self->reply.status == ISOGATE_LOST && self->owner != nullptr) self->owner->close_pipe();
     self->done.set();
@@ -178,6 +187,7 @@ struct Transfer::Shared {
   uint64_t moved = 0, seen = 0;
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   bool stalled = false;
+  bool whole = false;  // the body has been marked as complete
   std::shared_ptr<Sandbox> sandbox;
   Alarm tick;
   Event done;
@@ -219,6 +229,7 @@ void Transfer::cancel() { shared_->cancel->fire(); }
 // In this order: who sees the end of the pipe can see that it is the body's.
 void Transfer::complete() {
   signal_mark(complete_.get());
+  shared_->whole = true;
   close_pipe();
   shared_->since = std::chrono::steady_clock::now();
   if (slow_end_) shared_->limit = std::max(shared_->limit, kLongest);

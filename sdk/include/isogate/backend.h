@@ -225,7 +225,7 @@ typedef struct isogate_exec_result { /* a program that fails is ISOGATE_OK with 
   int32_t term_signal;    /* 0: it exited */
   int32_t os_errno;       /* with NOT_STARTED */
   uint32_t isolation;     /* ISOGATE_ISOLATION_*, with PROVEN */
-  uint64_t wall_ns;       /* from the start of the program to its end */
+  uint64_t wall_ns;       /* from the start of the program to its end; above INT64_MAX, as the next two: 0 */
   uint64_t cpu_ns;        /* user and system, of what was waited for */
   uint64_t max_rss_bytes; /* 0: not known */
 } isogate_exec_result;
@@ -499,13 +499,15 @@ typedef struct isogate_backend_api {
                          isogate_error* error);
 
   /* [box] Writes `limit` bytes of a regular file from `offset` to fd; *entry describes the file as opened.
-     Never blocks on the file, and ends at the size it had when opened (if the kernel knows it). */
+     Never blocks on the file, and ends at the size it had when opened (if the kernel knows it). The type of
+     *entry is ISOGATE_ENTRY_REGULAR. */
   isogate_status (*read)(isogate_sandbox* sandbox, const isogate_call* call,
                          const isogate_file_request* request, isogate_entry* entry,
                          isogate_error* error);
   /* [box] Replaces the file by the bytes read from fd, whole or not at all. Nothing is committed unless
      complete_fd is readable at the end of fd. Without REPLACE, a file whose permission bits do not let the user
-     write it is ISOGATE_PERMISSION_DENIED. Root counts as the owner of every file. *written: bytes. */
+     write it is ISOGATE_PERMISSION_DENIED. Root counts as the owner of every file. *written: the bytes of the
+     body; another number means that the write is lost. */
   isogate_status (*write)(isogate_sandbox* sandbox, const isogate_call* call,
                           const isogate_file_request* request, uint64_t* written,
                           isogate_error* error);
