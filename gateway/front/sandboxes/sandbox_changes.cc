@@ -117,6 +117,9 @@ struct SandboxChanges::Opening {
     if (reply.status == ISOGATE_SANDBOX_LOST) row.state = SandboxRow::State::kLost;
     if (reply.status == ISOGATE_OK) {
       opened = std::get<ipc::Opened>(reply.value);
+      const bool emptied = known != 0 && (probe.capabilities & ISOGATE_CAP_PERSISTENT) != 0 &&
+                           (opened.flags & ISOGATE_SANDBOX_ATTACHED) == 0;
+      if (emptied) co_await refuse_emptied();
       co_return;
     }
     const bool nothing_made = reply.status != ISOGATE_LOST && channel->connected();
@@ -135,6 +138,15 @@ struct SandboxChanges::Opening {
       error.permanent = reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
                         reply.status == ISOGATE_UNSUPPORTED;
     throw error;
+  }
+
+  // A backend whose workspaces persist has made a new one in place of one with files. Throws ApiError.
+  asio::awaitable<void> refuse_emptied() {
+    sandbox.runs = runs();
+    co_await undo();
+    row.state = SandboxRow::State::kLost;
+    throw from_backend({ISOGATE_SANDBOX_LOST, 0,
+                        "its workspace is lost: backend `" + config.name + "` opened an empty one instead"});
   }
 
   // False: its backend has nothing of it.

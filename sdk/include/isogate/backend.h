@@ -122,7 +122,8 @@ typedef struct isogate_limit {
                                               its egress, is kept for its calls: it can always be closed */
 #define ISOGATE_OPEN_LIMITS_BEST_EFFORT (1u << 1) /* the operator wrote limits: best_effort */
 #define ISOGATE_OPEN_KNOWN (1u << 2) /* it had a workspace: ISOGATE_SANDBOX_LOST if that is lost,
-                                        never an empty one; its container may be started again */
+                                        never an empty one; its container may be started again. With
+                                        CAP_PERSISTENT the answer has ATTACHED, or it counts as lost */
 #define ISOGATE_OPEN_RUNNING_ONLY (1u << 3) /* re-attach to what runs; create and start nothing. No call
                                                waits for it. If it cannot be used unchanged, for example
                                                because settings differ or are refused, end it:
