@@ -74,8 +74,9 @@ asio::awaitable<Result<void>> enumerate(std::shared_ptr<BackendChannel> channel,
   const bool sound = co_await read_records(*state, most, take);
   boost::system::error_code ignored;
   state->pipe.close(ignored);
-  co_await state->done.wait();
+  // The host's next write fails; what still runs of the call is cancelled in its time, like any other.
   if (!sound) co_return invalid("a malformed listing, or one without end");
+  co_await state->done.wait();
   const ipc::Reply& reply = state->reply;
   if (reply.status != ISOGATE_OK) co_return Error{reply.status, reply.os_errno, reply.message};
   co_return Result<void>();
