@@ -14,7 +14,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 OrderedJson report_of(const Config& config, const std::vector<ProbedBackend>& backends) {
-  front::Policy policy{config.require_remote, config.min_isolation, config.allow_unisolated};
+  front::Policy policy{config.require_remote, config.min_isolation, config.allow_unisolated,
+                       config.fallback_allowed};
   std::vector<front::Candidate> candidates;
   for (const ProbedBackend& backend : backends) candidates.push_back(backend.candidate);
   front::Decision decision = front::select(candidates, policy, {});
