@@ -20,6 +20,7 @@
 #include "gateway/supervisor/child.h"
 #include "gateway/supervisor/control.h"
 #include "gateway/supervisor/state_dir.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
@@ -87,7 +88,8 @@ class Scratch {
 
 class Host {
  public:
-  Host(supervisor::Child child, Fd front) : child_(std::move(child)), front_(std::move(front)) {}
+  Host(supervisor::Child child, Fd front, Fd errors)
+      : child_(std::move(child)), front_(std::move(front)), errors_(std::move(errors)) {}
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
   ~Host() { end(); }
@@ -100,12 +102,17 @@ class Host {
     if (!pair.ok()) return pair.error();
     Fd self(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)),
         silence(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-    auto child = supervisor::start_child({self.get(), {"isogate", "_host"}, silence.get()});
+    auto errors = make_pipe();
+    if (!errors.ok()) return errors.error();
+    // Nobody reads before it has ended: it must not wait.
+    for (const int fd : {errors->read.get(), errors->write.get()}) ::fcntl(fd, F_SETFL, O_NONBLOCK);
+    auto child = supervisor::start_child({self.get(), {"isogate", "_host"}, errors->write.get()});
     if (!child.ok()) return child.error();
     std::string message = supervisor::host_start_message(
         {&config, &backend, 1, scratch.state.sandboxes, scratch.state.uids, *copies, true});
-    auto sent = ipc::send_record(child->control.get(), message, {pair->b.get()}, ipc::Wait::kBlock);
-    auto host = std::make_unique<Host>(std::move(*child), std::move(pair->a));
+    auto sent =
+        ipc::send_record(child->control.get(), message, {pair->b.get(), silence.get()}, ipc::Wait::kBlock);
+    auto host = std::make_unique<Host>(std::move(*child), std::move(pair->a), std::move(errors->read));
     if (!sent.ok()) return sent.error();
     return host;
   }
@@ -115,7 +122,8 @@ class Host {
     if (!readable(child_.control.get(), Clock::now() + kReadyLimit))
       return Error{ISOGATE_UNAVAILABLE, 0, "its host does not get ready"};
     auto record = ipc::receive_record(child_.control.get(), ipc::Wait::kDont);
-    if (!record.ok()) return Error{ISOGATE_UNAVAILABLE, 0, "its host ended at the start (" + end() + ")"};
+    if (!record.ok())
+      return Error{ISOGATE_UNAVAILABLE, 0, "its host ended at the start (" + end() + ")" + last_line()};
     auto sent = supervisor::parse_from_child(record->bytes);
     if (!sent.ok()) return sent.error();
     if (sent->type == "ready") return {};
@@ -176,12 +184,22 @@ class Host {
   Result<ipc::FromHost> receive(Clock::time_point limit) {
     if (!readable(front_.get(), limit)) return Error{ISOGATE_UNAVAILABLE, 0, "its host does not answer"};
     auto record = ipc::receive_record(front_.get(), ipc::Wait::kDont);
-    if (!record.ok()) return Error{ISOGATE_UNAVAILABLE, 0, "its host ended (" + end() + ")"};
+    if (!record.ok()) return Error{ISOGATE_UNAVAILABLE, 0, "its host ended (" + end() + ")" + last_line()};
     return ipc::decode_from_host(record->bytes);
   }
 
+  // ": " and what it printed last; empty: nothing.
+  [[nodiscard]] std::string last_line() const {
+    std::string all, chunk(4096, '\0');
+    for (ssize_t n = 0; (n = ::read(errors_.get(), chunk.data(), chunk.size())) > 0;)
+      all.append(chunk, 0, static_cast<size_t>(n));
+    while (all.ends_with('\n')) all.pop_back();
+    if (all.empty()) return "";
+    return ": " + printable(std::string_view(all).substr(all.rfind('\n') + 1), 200);
+  }
+
   supervisor::Child child_;
-  Fd front_;
+  Fd front_, errors_;
   uint64_t last_id_ = 0;
   std::optional<std::string> setting_;
 };

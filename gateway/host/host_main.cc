@@ -31,7 +31,7 @@ constexpr int kControl = 3;
 constexpr int kExitFailed = 3;  // permanent until a reload
 
 struct Start : HostOrder {
-  Fd front;
+  Fd front, log;  // none: stderr
 };
 
 void ignore(int) {}
@@ -67,11 +67,12 @@ Result<void> settle_process() {
 Result<Start> receive_start() {
   auto received = ipc::receive_record(kControl, ipc::Wait::kBlock);
   if (!received) return received.error();
-  if (received->fds.size() != 1)
+  auto& fds = received->fds;
+  if (fds.empty() || fds.size() > 2)
     return invalid("the supervisor's start message brings no socket to the front");
   auto order = parse_start(received->bytes);
   if (!order) return order.error();
-  return Start{std::move(*order), std::move(received->fds[0])};
+  return Start{std::move(*order), std::move(fds[0]), fds.size() == 2 ? std::move(fds[1]) : Fd()};
 }
 
 Result<void> drop_privileges(const Description& description, const BackendConfig& backend) {
@@ -255,7 +256,7 @@ int host_main() {
     return 1;
   }
   ::prctl(PR_SET_NAME, ("host:" + start->backend.name).substr(0, 15).c_str());
-  auto logging = log::start("host " + start->backend.name, start->config.log.level, start->config.log.file);
+  auto logging = log::start("host " + start->backend.name, start->config.log.level, std::move(start->log));
   if (!logging) return fail(start->backend.name, {logging.error(), std::nullopt});
   return serve(std::move(*start));
 }

@@ -59,7 +59,9 @@ Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, c
   if (!copy_dir) return copy_dir.error();
   auto pair = ipc::make_socket_pair();
   if (!pair) return pair.error();
-  auto child = context_.start({"_host", name()});
+  auto log = context_.log.new_writer();
+  if (!log) return log.error();
+  auto child = context_.start_host(name());
   if (!child) return child.error();
   auto process = std::make_unique<HostProcess>();
   process->control = ControlChannel(std::move(child->control));
@@ -70,11 +72,12 @@ Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, c
   process->copy_dir_name = copy_dir_name;
   process->kill_later(context_.timings.ready,
                       "did not become ready within " + seconds_text(context_.timings.ready));
-  std::vector<Fd> to_front;
-  to_front.push_back(std::move(pair->b));
+  std::vector<Fd> outputs;
+  outputs.push_back(std::move(pair->b));
+  outputs.push_back(std::move(*log));
   process->control.send(host_start_message({&config, &backend, generation_, context_.state.sandboxes,
                                             context_.state.uids, *copy_dir}),
-                        {}, std::move(to_front));
+                        {}, std::move(outputs));
   return process;
 }
 

@@ -24,12 +24,16 @@ struct Context {
   LogRelay log;
   bool had_to_kill = false;  // this is not an orderly end
 
-  // argv after the program's name.
-  Result<Child> start(std::vector<std::string> arguments) {
+  Result<Child> start_front() {
     auto output = log.new_writer();
     if (!output) return output.error();
-    arguments.insert(arguments.begin(), "isogate");
-    return start_child({executable.get(), std::move(arguments), output->get()});
+    return start_child({executable.get(), {"isogate", "_front"}, output->get()});
+  }
+  // Its logger's output goes with its start message.
+  Result<Child> start_host(const std::string& backend) {
+    auto output = log.new_quoted_writer(backend);
+    if (!output) return output.error();
+    return start_child({executable.get(), {"isogate", "_host", backend}, output->get()});
   }
 };
 

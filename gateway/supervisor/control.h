@@ -63,6 +63,7 @@ struct HostStart {
   std::string sandboxes_dir, uids_dir, plugin_copy_dir;
   bool probe_only = false;  // no sandbox will be opened
 };
+// With it: the socket to the front, and what its logger writes to (none: its stderr).
 std::string host_start_message(const HostStart& start);
 std::string host_stop_message(bool keep_sandboxes);  // mode "detach" or "stop"
 

@@ -21,7 +21,7 @@ FrontProcess::FrontProcess(Context& context, const std::vector<Listener>& listen
 
 void FrontProcess::start() {
   start_at_.reset();
-  auto child = context_.start({"_front"});
+  auto child = context_.start_front();
   if (!child) return crashed(child.error().message);
   child_ = std::move(*child);
   control_ = ControlChannel(std::move(child_.control));

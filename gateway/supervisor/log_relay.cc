@@ -5,13 +5,26 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <string_view>
 #include <utility>
+
+#include "lib/log.h"
 
 namespace isogate::supervisor {
 namespace {
 
 constexpr size_t kLongestLine = 64u << 10;
-constexpr int kReadsPerTurn = 16;  // a child that never stops writing does not stop the supervisor
+constexpr size_t kLongestQuoted = 2u << 10;  // as a value in the log
+constexpr int kReadsPerTurn = 16;            // a child that never stops writing does not stop the supervisor
+
+// The logger limits their length and rate, and escapes them.
+void quote(const std::string& backend, std::string_view lines) {
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+    if (!line.empty()) log::warn("host_stderr", {{"backend", backend}, {"text", line}});
+  }
+}
 
 }  // namespace
 
@@ -33,10 +46,16 @@ Result<Fd> LogRelay::new_writer() {
     if (!copy) return os_error("cannot pass on stderr", errno);
     return copy;
   }
+  return add("");
+}
+
+Result<Fd> LogRelay::new_quoted_writer(const std::string& backend) { return add(backend); }
+
+Result<Fd> LogRelay::add(const std::string& backend) {
   auto pipe = make_pipe();
   if (!pipe) return pipe.error();
   if (::fcntl(pipe->read.get(), F_SETFL, O_NONBLOCK) != 0) return os_error("cannot set up a log pipe", errno);
-  sources_.push_back({std::move(pipe->read), ""});
+  sources_.push_back({std::move(pipe->read), "", backend});
   return std::move(pipe->write);
 }
 
@@ -51,16 +70,27 @@ bool LogRelay::take(Source* source) {
   for (int turn = 0;
        turn < kReadsPerTurn && (n = ::read(source->pipe.get(), buffer.data(), buffer.size())) > 0; ++turn) {
     source->line.append(buffer.data(), static_cast<size_t>(n));
-    const size_t end = source->line.rfind('\n');
-    const bool too_long = source->line.size() > kLongestLine;
-    if (end == std::string::npos && !too_long) continue;
-    const size_t whole = end == std::string::npos ? source->line.size() : end + 1;
-    file_->write(source->line.substr(0, whole));
-    source->line.erase(0, whole);
+    pass_on(source, false);
   }
   const bool open = n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
-  if (!open && !source->line.empty()) file_->write(source->line + "\n");
+  if (!open) pass_on(source, true);
   return open;
+}
+
+// The whole lines; what has no end, if it is too long or `ended`.
+void LogRelay::pass_on(Source* source, bool ended) {
+  std::string& text = source->line;
+  const bool quoted = !source->backend.empty();
+  const bool too_long = text.size() > (quoted ? kLongestQuoted : kLongestLine);
+  const size_t end = text.rfind('\n');
+  size_t whole = end == std::string::npos ? 0 : end + 1;
+  if (ended || (too_long && whole == 0)) whole = text.size();
+  if (whole == 0) return;
+  if (quoted)
+    quote(source->backend, std::string_view(text).substr(0, whole));
+  else
+    file_->write(text.substr(0, whole) + (ended && text.back() != '\n' ? "\n" : ""));
+  text.erase(0, whole);
 }
 
 }  // namespace isogate::supervisor

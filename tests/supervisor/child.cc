@@ -27,12 +27,13 @@ namespace ipc = isogate::ipc;
 
 constexpr int kControl = 3;
 std::string role;
+Fd logger;  // of a host; none: stderr
 
 void say(Json line) {
   line["child"] = role;
   line["child_pid"] = ::getpid();
   const std::string text = line.dump() + "\n";
-  (void)!::write(2, text.data(), text.size());
+  (void)!::write(logger ? logger.get() : 2, text.data(), text.size());
 }
 
 void tell_supervisor(const Json& message) {
@@ -120,6 +121,10 @@ int host_acts(const std::string& act) {
     tell_supervisor({{"type", "failed"}, {"message", "`procs` is unknown"}, {"setting", "config"}});
     return 3;
   }
+  if (act == "prints") {
+    constexpr std::string_view kForged = "{\"event\":\"forged\"}\n";
+    (void)!::write(2, kForged.data(), kForged.size());
+  }
   if (act == "orphan" && ::fork() == 0) {
     if (::fork() == 0) ::execl("/bin/sleep", "sleep", "1000", nullptr);
     ::_exit(0);
@@ -130,10 +135,12 @@ int host_acts(const std::string& act) {
 }
 
 int host(const std::string& name) {
-  say(surroundings());
+  const Json own = surroundings();
   auto start = next_record();
   if (!start) return 0;
   const Json message = Json::parse(start->bytes);
+  logger = std::move(start->fds.at(1));
+  say(own);
   say({{"event", "host got start"}, {"message", message}, {"name", name}});
   const Fd to_front = std::move(start->fds.at(0));
   const std::string act = message["config"]["backends"][0]["config"].value("act", "");

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/log.h"
 #include "tests/support/program.h"
 
 namespace isogate::supervisor {
@@ -65,6 +66,27 @@ TEST_F(LogRelayTest, a_line_without_end_does_not_grow_for_ever) {
   }
   EXPECT_LT(relay_.sources()[0].line.size(), 70000u);
   EXPECT_GT(content().size(), 90000u);
+}
+
+// A plugin, or a program that inherited it, may write there.
+TEST_F(LogRelayTest, what_a_host_prints_is_no_line_of_the_log) {
+  Pipe lines = std::move(*make_pipe());
+  ASSERT_TRUE(log::start("supervisor", "info", std::move(lines.write)).ok());
+  LogRelay relay;  // without a file, too
+  auto one = relay.new_quoted_writer("mine");
+  ASSERT_TRUE(one.ok());
+  print(*one, "{\"event\":\"ready\"}\n\nterminate called");
+  relay.drain();
+  one->reset();
+  relay.drain();
+  EXPECT_TRUE(relay.sources().empty());
+  ASSERT_TRUE(log::start("isogate", "info", Fd()).ok());  // which closes the pipe
+  std::string logged(4096, '\0');
+  logged.resize(static_cast<size_t>(std::max<ssize_t>(0, ::read(lines.read.get(), logged.data(), 4096))));
+  const size_t first = logged.find("\"event\":\"host_stderr\",\"backend\":\"mine\",\"text\":\"{\\\"event");
+  EXPECT_NE(first, logged.npos) << logged;
+  EXPECT_NE(logged.find("\"text\":\"terminate called\"", first), logged.npos) << logged;
+  EXPECT_EQ(std::count(logged.begin(), logged.end(), '\n'), 2) << logged;
 }
 
 TEST_F(LogRelayTest, a_rotation_reaches_running_children) {
