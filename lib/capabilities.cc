@@ -72,6 +72,12 @@ const std::vector<std::pair<uint64_t, std::string_view>>& capability_table() {
   return table;
 }
 
+uint64_t known_capabilities(uint64_t capabilities) {
+  uint64_t known = 0;
+  for (const auto& [bit, name] : capability_table()) known |= bit;
+  return capabilities & known;
+}
+
 std::vector<std::string_view> capability_names(uint64_t capabilities) {
   std::vector<std::string_view> names;
   for (const auto& [bit, name] : capability_table())

@@ -12,6 +12,9 @@ namespace isogate {
 // Every capability of the ABI, by its bit.
 const std::vector<std::pair<uint64_t, std::string_view>>& capability_table();
 
+// Those of them that this ABI knows.
+uint64_t known_capabilities(uint64_t capabilities);
+
 // Of those that are known, by their bits.
 std::vector<std::string_view> capability_names(uint64_t capabilities);
 

@@ -10,6 +10,7 @@
 #include "isogate/kept_exec.h"
 #include "isogate/orphans.h"
 #include "lib/capabilities.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -37,8 +38,11 @@ Result<Value> take_probe(const isogate_probe& probe, const Description& descript
     return plugin_defect("probe() answered with an unknown isolation or locality");
   if (probe.isolation > description.isolation)
     return plugin_defect("probe() claims more isolation than the plugin's descriptor");
-  return Value(ipc::Probe{probe.verdict, probe.isolation, probe.locality,
-                          probe.capabilities & description.capabilities,
+  const uint64_t claimed = known_capabilities(probe.capabilities);
+  if (const uint64_t more = claimed & ~description.capabilities; more != 0)
+    return plugin_defect("probe() claims what the plugin's descriptor does not: " +
+                         join(capability_names(more), ", "));
+  return Value(ipc::Probe{probe.verdict, probe.isolation, probe.locality, claimed,
                           fixed_text(probe.detail, sizeof probe.detail)});
 }
 

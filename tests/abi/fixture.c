@@ -51,6 +51,9 @@
 #ifndef LINUX_CAPABILITIES
 #define LINUX_CAPABILITIES 0
 #endif
+#ifndef PROBE_CAPABILITIES
+#define PROBE_CAPABILITIES (ISOGATE_CAP_PTY | ISOGATE_CAP_EVIDENCE | 1ull << 63)
+#endif
 #ifndef API
 #ifdef LONGER
 #define API &longer.known
@@ -160,7 +163,7 @@ static isogate_status fixture_probe(isogate_backend* backend, const isogate_call
   out->verdict = ISOGATE_PROBE_AVAILABLE;
   out->isolation = ISOGATE_ISOLATION_NAMESPACE;
   out->locality = ISOGATE_LOCALITY_HOST;
-  out->capabilities = ~0ull;
+  out->capabilities = PROBE_CAPABILITIES;
   strcpy(out->detail, "ready\tto run");
   return ISOGATE_OK;
 }

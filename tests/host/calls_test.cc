@@ -124,6 +124,15 @@ TEST_F(Calls, ProbeWithinWhatTheDescriptorPromised) {
   EXPECT_EQ(probe.detail, "ready to run");
 }
 
+class Boastful : public Calls {
+ protected:
+  Boastful() { plugin_ = "boasts"; }
+};
+
+TEST_F(Boastful, ProbeIsADefect) {
+  expect_refused(host_->call(ipc::ProbeCall{}), ISOGATE_INTERNAL, "descriptor does not: ports");
+}
+
 TEST_F(Calls, ReadWriteAndLookAtFiles) {
   std::string body;
   ipc::Reply reply = host_->file(FileVerb::kRead, "a/b", &body);

@@ -121,10 +121,20 @@ Result<void> check(const Description& d) {
                    ", which is no ISOGATE_LOCALITY_; set one, selection goes by it");
   if ((d.flags & ~ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0)
     return invalid("the descriptor's flags have bits that this ABI does not know");
+  if (d.linux_capabilities >> kLinuxCapabilities.size() != 0)
+    return invalid("the descriptor's linux_capabilities have bits that capabilities(7) does not know");
+  if (d.linux_capabilities != 0 && (d.flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) == 0)
+    return invalid(
+        "the descriptor has linux_capabilities without ISOGATE_PLUGIN_RUNS_AS_ROOT: its host would keep none "
+        "of them");
   if (d.config_schema_json.size() > kMaxSchemaBytes) return invalid("the config schema is over 512 KiB");
   if (!is_utf8(d.config_schema_json)) return invalid("the config schema is not UTF-8");
-  if (d.takes_config && !json::accept(d.config_schema_json))
-    return invalid("the config schema (config_schema_json) is not JSON");
+  if (!d.takes_config) return {};
+  if (!is_shallow(d.config_schema_json))
+    return invalid("the config schema (config_schema_json) is nested too deeply");
+  const json schema = json::parse(d.config_schema_json, nullptr, false);
+  if (schema.is_discarded()) return invalid("the config schema (config_schema_json) is not JSON");
+  if (!schema.is_object()) return invalid("the config schema (config_schema_json) is not a JSON object");
   return {};
 }
 
