@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <valijson/adapters/nlohmann_json_adapter.hpp>
 #include <valijson/schema.hpp>
@@ -190,20 +191,59 @@ std::string misfits(valijson::ValidationResults& results, const Plain& schema, c
   return text;
 }
 
+// Patterns are compiled when they are first applied. Throws std::regex_error.
+void compile_patterns(const Plain& rule) {
+  if (rule.is_array())
+    for (const Plain& each : rule) compile_patterns(each);
+  if (!rule.is_object()) return;
+  for (const auto& [key, value] : rule.items()) {
+    if (key == "enum" || key == "const" || key == "default" || key == "examples") continue;
+    if (key == "pattern" && value.is_string()) std::regex(value.get<std::string>());
+    if (key == "patternProperties" && value.is_object())
+      for (const auto& [pattern, of_it] : value.items()) (void)std::regex(pattern);
+    compile_patterns(value);
+  }
+}
+
+// Throws std::exception.
+void compile(const Plain& schema, valijson::Schema& rules) {
+  valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
+  parser.populateSchema(Adapter(schema), rules);
+}
+
+Error broken_schema(const std::string& what, const std::string& why) {
+  return invalid(what + ": its JSON Schema is broken: " + why);
+}
+
 }  // namespace
+
+Result<void> check_schema(const std::string& schema, const std::string& what) {
+  auto schema_json = parse(schema, what + ": its JSON Schema is broken");
+  if (!schema_json) return schema_json.error();
+  if (!schema_json->is_object()) return broken_schema(what, "expected an object");
+  try {
+    compile_patterns(*schema_json);
+    valijson::Schema rules;
+    compile(*schema_json, rules);
+    const Plain nothing = Plain::object();
+    (void)valijson::Validator(valijson::Validator::kStrongTypes).validate(rules, Adapter(nothing), nullptr);
+    return {};
+  } catch (const std::exception& error) {
+    return broken_schema(what, error.what());
+  }
+}
 
 Result<void> validate_json(const std::string& schema, const std::string& document, const std::string& what) {
   auto schema_json = parse(schema, what + ": its JSON Schema is broken");
   if (!schema_json) return schema_json.error();
-  if (!schema_json->is_object()) return invalid(what + ": its JSON Schema is broken: expected an object");
+  if (!schema_json->is_object()) return broken_schema(what, "expected an object");
   auto document_json = parse(document, what);
   if (!document_json) return document_json.error();
   valijson::Schema rules;
-  valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
   try {
-    parser.populateSchema(Adapter(*schema_json), rules);
+    compile(*schema_json, rules);
   } catch (const std::exception& error) {
-    return invalid(what + ": its JSON Schema is broken: " + error.what());
+    return broken_schema(what, error.what());
   }
   try {
     valijson::Validator validator(valijson::Validator::kStrongTypes);

@@ -13,4 +13,8 @@ namespace isogate {
 // message: "config of backend `docker`". Remote references are refused. Any thread.
 Result<void> validate_json(const std::string& schema, const std::string& document, const std::string& what);
 
+// Whether the schema itself can be used: compiles it and all its patterns, and applies it to `{}`. Does not
+// return for a schema that refers to itself without end: for a process that may die of it.
+Result<void> check_schema(const std::string& schema, const std::string& what);
+
 }  // namespace isogate

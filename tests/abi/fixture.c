@@ -40,6 +40,12 @@
 #ifndef LOCALITY
 #define LOCALITY ISOGATE_LOCALITY_HOST
 #endif
+#ifdef DEEP_SCHEMA
+#define NESTED4(x) "[[[[" x "]]]]"
+#define NESTED16(x) NESTED4(NESTED4(NESTED4(NESTED4(x))))
+#define NESTED64(x) NESTED16(NESTED16(NESTED16(NESTED16(x))))
+#define SCHEMA "{\"default\":" NESTED64(NESTED64(NESTED64(NESTED64("1")))) "}"
+#endif
 #ifndef SCHEMA
 #define SCHEMA                                                                     \
   "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{\"trace\":" \

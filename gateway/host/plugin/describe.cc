@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "gateway/base/privileges.h"
+#include "gateway/config/schema.h"
 #include "gateway/host/plugin/plugin_loader.h"
 #include "lib/fd.h"
 
@@ -118,11 +119,12 @@ Result<Description> judge(const std::string& path, std::optional<int> status, St
   if (too_long)
     return broken(
         path,
-        "it did not describe itself within 15 s, or took 5 s of a processor; look at its constructors and "
-        "static objects");
+        "it did not describe itself within 15 s, or took 5 s of a processor; look at its constructors, its "
+        "static objects and its config schema");
   if (WIFSIGNALED(*status))
     return broken(path, "it crashed while it was loaded (signal " + std::to_string(WTERMSIG(*status)) + ", " +
-                            ::strsignal(WTERMSIG(*status)) + ")");
+                            ::strsignal(WTERMSIG(*status)) +
+                            "), or its config schema refers to itself without end");
   if (WEXITSTATUS(*status) == 126)
     return Error{ISOGATE_INTERNAL, 0,
                  "cannot start the process that describes plugin `" + name_of(path) + "`"};
@@ -142,6 +144,13 @@ void add_warnings(const ElfFacts& elf, Description& description) {
   for (const std::string& path : elf.search_paths)
     description.warnings.push_back("it looks for libraries in `" + path +
                                    "`, which must exist where it runs");
+}
+
+// Compiles it and applies it once: a schema that refers to itself without end, or that takes for ever, ends
+// this process and not one that has more to lose.
+Result<void> check_config_schema(const Description& described) {
+  if (!described.takes_config) return {};
+  return check_schema(described.config_schema_json, "plugin `" + described.id + "`");
 }
 
 std::string told_name() {
@@ -200,6 +209,7 @@ int describe_child_main() {
     if (auto quarantined = enter_quarantine(); !quarantined) return quarantined.error();
     auto loaded = load_plugin(here.get(), told_name());
     if (!loaded) return loaded.error();
+    if (auto usable = check_config_schema(loaded->description); !usable) return usable.error();
     return std::move(loaded->description);
   };
   ::_exit(write_all(kPipe, pack(describe())) ? 0 : 1);  // no exit handler of the plugin runs

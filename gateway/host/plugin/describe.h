@@ -1,10 +1,10 @@
 // Reads the descriptor of a plugin without trusting the plugin: for `isogate plugin describe FILE`, and
 // for a backend host before it decides which privileges to keep.
 //
-// The checks of plugin_file.h are made first. Then a child, quarantined (base/privileges.h), with an
-// empty environment and five seconds, loads the copy and prints its descriptor on a pipe. A plugin that
-// crashes, hangs or prints invalid data is reported as such. Call it from a process with one thread.
-// [main]
+// The checks of plugin_file.h are made first. Then a child, quarantined (base/privileges.h: 5 s of a
+// processor, 4 GiB), with an empty environment and 15 s, loads the copy, compiles its config schema, and
+// prints its descriptor on a pipe. A plugin that crashes, hangs or prints invalid data is reported as such.
+// Call it from a process with one thread. [main]
 #pragma once
 
 #include <string>

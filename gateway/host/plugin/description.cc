@@ -8,6 +8,7 @@
 
 #include "gateway/host/text.h"
 #include "lib/capabilities.h"
+#include "lib/json_depth.h"
 #include "lib/text.h"
 
 namespace isogate {
@@ -188,6 +189,7 @@ std::string pack(const Result<Description>& described) {
 
 Result<Description> unpack(const std::string& packed) {
   try {
+    if (!is_shallow(packed)) return mark("nested too deeply");
     json in = json::parse(packed);
     if (in.contains("message")) {
       uint16_t status = 0;
