@@ -316,12 +316,26 @@ class Echo : public Calls {
   void SetUp() override {
     ISOGATE_NEEDS_TRUSTED_BUILD_DIR();
     BackendConfig backend;
-    backend.name = "echo";
-    backend.plugin = std::string(ISOGATE_BUILD_DIR) + "/examples/echo.so";
+    backend.name = "example";
+    backend.plugin = std::string(ISOGATE_BUILD_DIR) + "/examples/" + example_ + ".so";
     backend.run_as = "nobody";
     start(backend);
   }
+  std::string example_ = "echo";
 };
+
+class Minimal : public Echo {
+ protected:
+  Minimal() { example_ = "minimal"; }
+};
+
+TEST_F(Minimal, ServesInPlainC) {
+  EXPECT_EQ(std::get<ipc::ExecEnd>(host_->exec({"true"}).value).exit_code, 0);
+  EXPECT_EQ(std::get<ipc::ExecEnd>(host_->exec({"false"}).value).exit_code, 1);
+  EXPECT_EQ(std::get<ipc::ExecEnd>(host_->exec({"other"}).value).flags, ISOGATE_RESULT_NOT_STARTED);
+  expect_refused(host_->file(FileVerb::kStat, "x"), ISOGATE_UNSUPPORTED, "has no files");
+  EXPECT_EQ(host_->close().status, ISOGATE_OK);
+}
 
 TEST_F(Echo, EchoesThroughTheWrapper) {
   std::string output;

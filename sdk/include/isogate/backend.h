@@ -48,6 +48,13 @@ extern "C" {
 #define ISOGATE_ABI_MINOR 0u
 #define ISOGATE_PLUGIN_ENTRY_NAME "isogate_plugin_entry"
 
+/* Before isogate_plugin_entry(): it is visible, whatever -fvisibility says. */
+#ifdef __cplusplus
+#define ISOGATE_EXPORT extern "C" __attribute__((visibility("default")))
+#else
+#define ISOGATE_EXPORT __attribute__((visibility("default")))
+#endif
+
 typedef struct isogate_str {
   const char* ptr;
   uint64_t len;
@@ -396,7 +403,9 @@ typedef struct isogate_host { /* valid until destroy() returns; functions are [a
   const void* (*get_extension)(void* ctx, const char* id);
   isogate_str instance;      /* this gateway's name, for labels */
   isogate_str backend_name;  /* as configured */
-  isogate_str sandboxes_dir; /* absolute; the backend creates and owns <sandbox_id>/ below it */
+  isogate_str sandboxes_dir; /* absolute; the backend creates and owns <sandbox_id>/ below it. Shared by all
+                                backends, and only the gateway's user may write there: if that is root, only
+                                a plugin that RUNS_AS_ROOT */
   isogate_str uids_dir;      /* absolute; registry of uids in use, shared by all backends of this gateway */
   isogate_str shell;         /* absolute, as configured */
   isogate_str toolchain_path; /* put in front of PATH; may be empty */

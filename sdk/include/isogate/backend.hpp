@@ -566,8 +566,7 @@ constexpr isogate_plugin describe(const Plugin& p) {
 // At the end of one source file: ISOGATE_EXPORT_BACKEND(MyBackend, .id = "com.example.mine", .version =
 // "1.0.0", …fields of sdk::Plugin, in their order).
 #define ISOGATE_EXPORT_BACKEND(Type, ...)                                                                  \
-  extern "C" __attribute__((visibility("default"))) const isogate_plugin* isogate_plugin_entry(uint32_t,   \
-                                                                                               uint32_t) { \
+  ISOGATE_EXPORT const isogate_plugin* isogate_plugin_entry(uint32_t, uint32_t) {                          \
     static constexpr isogate_plugin kPlugin =                                                              \
         ::isogate::sdk::detail::describe<Type>(::isogate::sdk::Plugin{__VA_ARGS__});                       \
     return &kPlugin;                                                                                       \
