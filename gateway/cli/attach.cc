@@ -363,6 +363,7 @@ int run_attach(const AttachOptions& options) try {
   const auto [failed, answer] = ask(*client, request, false);
   if (failed != kDone) return kGateway;
   const Json state = Json::parse(answer.body);
+  if (check_agent(state, options.agent) != kDone) return kGateway;
   return attach(*client, {.exec_id = options.exec_id,
                           .pty = state.value("pty", false),
                           .sends_stdin = state.value("stdin", "closed") == "open",

@@ -254,6 +254,13 @@ Query& Query::add(const char* name, const std::string& value) {
   return *this;
 }
 
+int check_agent(const nlohmann::json& exec, const std::string& agent) {
+  const std::string own = exec.value("agent_id", "");
+  if (agent.empty() || agent == own) return kDone;
+  complain("the exec is of agent `" + own + "`, not of `" + agent + "`");
+  return kFailed;
+}
+
 HttpRequest post(std::string target, const nlohmann::ordered_json& body) {
   return {.method = "POST",
           .target = std::move(target),

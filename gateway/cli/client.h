@@ -30,6 +30,9 @@ Asked ask(HttpClient& client, const HttpRequest& request, bool json);
 // The gateway that find_gateway() finds.
 Asked ask(const ClientOptions& options, const HttpRequest& request);
 
+// kDone if an exec, as GET /execs/{exec_id} describes it, is of `agent`, or that is empty. Else it complains.
+int check_agent(const nlohmann::json& exec, const std::string& agent);
+
 // A POST with this body.
 HttpRequest post(std::string target, const nlohmann::ordered_json& body);
 

@@ -211,6 +211,7 @@ void add_exec_id(CLI::App* command, LongExecOptions& options) {
   command->add_option("exec_id", options.exec_id, "The exec, as `ps` names it")
       ->type_name("EXEC_ID")
       ->required();
+  command->add_option("--agent", options.agent, "Refuse if it is of another agent")->type_name("ID");
 }
 
 void declare_long_execs(CLI::App& app, Parsed& parsed) {

@@ -49,6 +49,7 @@ struct ShellOptions {
 struct LongExecOptions {
   ClientOptions client;
   std::string exec_id;
+  std::string agent;  // which it must belong to; empty: any
 };
 
 struct AttachOptions : LongExecOptions {

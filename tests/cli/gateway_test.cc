@@ -140,7 +140,11 @@ TEST_F(RealGateway, AnExecInTheBackgroundIsListedReadAndKilled) {
   auto listed = run({"ps", "--agent", "bg"});
   EXPECT_NE(listed.out.find("\n" + id + "  bg     running  -"), std::string::npos) << listed.out;
   EXPECT_EQ(run({"ps", "--agent", "other"}).out.find(id), std::string::npos);
-  EXPECT_EQ(run({"kill", id}).out, "killed\n");
+  auto refused = run({"kill", "--agent", "other", id});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find("is of agent `bg`, not of `other`"), std::string::npos) << refused.err;
+  EXPECT_EQ(run({"logs", "--agent", "other", id}).exit_code, 1);
+  EXPECT_EQ(run({"kill", "--agent", "bg", id}).out, "killed\n");
   EXPECT_NE(run({"ps"}).out.find(id + "  bg     ended  killed"), std::string::npos) << run({"ps"}).out;
   EXPECT_EQ(run({"logs", "-f", id}).out, "one\n");
   EXPECT_EQ(run({"attach", id}).exit_code, 137);

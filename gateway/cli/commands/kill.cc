@@ -10,17 +10,24 @@
 namespace isogate::cli {
 namespace {
 
+std::string target_of(const KillOptions& options) { return "/execs/" + percent_encode(options.exec_id); }
+
 HttpRequest kill_request(const KillOptions& options) {
-  const std::string target = "/execs/" + percent_encode(options.exec_id);
+  const std::string target = target_of(options);
   if (options.signal.empty()) return {.method = "DELETE", .target = target};
   return post(target + "/signal", {{"signal", options.signal}});
 }
 
 }  // namespace
 
-int run_kill(const KillOptions& options) {
+int run_kill(const KillOptions& options) try {
   end_on_signals();
   const bool json = options.client.json;
+  if (!options.agent.empty()) {
+    const auto [unknown, known] = ask(options.client, {.method = "GET", .target = target_of(options)});
+    if (unknown != kDone) return unknown;
+    if (check_agent(nlohmann::json::parse(known.body), options.agent) != kDone) return kFailed;
+  }
   const auto [failed, answer] = ask(options.client, kill_request(options));
   if (failed != kDone) return failed;
   if (json) print(answer.body);
@@ -29,6 +36,8 @@ int run_kill(const KillOptions& options) {
   if (!end.ok()) return report(end.error(), json);
   print(end->text() + "\n");
   return kDone;
+} catch (const nlohmann::json::exception& error) {
+  return makes_no_sense(error);
 }
 
 }  // namespace isogate::cli

@@ -35,6 +35,7 @@ int run_logs(const LogsOptions& options) try {
   const auto [failed, known] = ask(*client, request, json);
   if (failed != kDone) return failed;
   const Json state = Json::parse(known.body);
+  if (check_agent(state, options.agent) != kDone) return kFailed;
   request.target += options.follow ? "/output?follow=true" : "/output";
   request.body_wait_sec = kStreamSilenceSec;
   EventStream events(printing(json, false));
