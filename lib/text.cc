@@ -126,6 +126,20 @@ void append_escape(std::string& out, uint8_t byte) {
   }
 }
 
+// How many bytes longer it is in JSON.
+size_t bytes_of_escapes(std::string_view text) {
+  size_t more = 0;
+  for (size_t i = plain_until(text, 0); i < text.size(); i = plain_until(text, i))
+    for (; i < text.size() && must_escape(byte_at(text, i)); ++i) {
+      const uint8_t byte = byte_at(text, i);
+      const bool has_letter = byte >= 0x20 || (byte >= '\b' && byte <= '\r' && byte != '\v');
+      more += has_letter ? 1 : 5;
+    }
+  return more;
+}
+
+constexpr size_t kTextSlack = 4096;
+
 constexpr char kBase64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 constexpr std::array<char, 8192> make_pairs() {  // two digits for each value of 12 bits
@@ -297,19 +311,29 @@ void append_json_string(std::string& out, std::string_view utf8) {
 }
 
 bool goes_as_text(std::string_view bytes) {
-  constexpr size_t kSlack = 4096, kLongest = 6;
+  constexpr size_t kLongest = 6;
   if (!is_utf8(bytes)) return false;
-  if (bytes.size() * kLongest <= bytes.size() * 2 + kSlack) return true;
-  size_t room = bytes.size() + kSlack;
-  std::string escape;
-  for (size_t i = plain_until(bytes, 0); i < bytes.size(); i = plain_until(bytes, i + 1)) {
-    escape.clear();
-    append_escape(escape, byte_at(bytes, i));
-    if (room < escape.size() - 1) return false;
-    room -= escape.size() - 1;
-  }
-  return true;
+  if (bytes.size() * kLongest <= bytes.size() * 2 + kTextSlack) return true;
+  return bytes_of_escapes(bytes) <= bytes.size() + kTextSlack;
 }
+
+void TextJudge::add(std::string_view piece) {
+  bytes_ += piece.size();
+  if (!utf8_) return;
+  escapes_ += bytes_of_escapes(piece);  // of single bytes, wherever it is cut
+  while (!cut_.empty() && !piece.empty()) {
+    cut_ += piece.front();
+    piece.remove_prefix(1);
+    if (utf8_boundary(cut_) == 0) continue;
+    utf8_ = is_utf8(cut_);
+    cut_.clear();
+  }
+  const size_t whole = utf8_boundary(piece);
+  utf8_ = utf8_ && is_utf8(piece.substr(0, whole));
+  cut_.append(piece.substr(whole));
+}
+
+bool TextJudge::as_text() const { return utf8() && escapes_ <= bytes_ + kTextSlack; }
 
 void append_base64(std::string& out, std::string_view bytes) {
   size_t start = out.size();

@@ -43,6 +43,20 @@ void append_json_text(std::string& out, std::string_view utf8);
 // this; control characters, six each, can.
 bool goes_as_text(std::string_view bytes);
 
+// The same for bytes that come in pieces, cut anywhere.
+class TextJudge {
+ public:
+  void add(std::string_view piece);
+  // Of all pieces together.
+  [[nodiscard]] bool utf8() const { return utf8_ && cut_.empty(); }
+  [[nodiscard]] bool as_text() const;
+
+ private:
+  bool utf8_ = true;  // without cut_
+  std::string cut_;   // the beginning of a sequence; at most 3 bytes
+  uint64_t bytes_ = 0, escapes_ = 0;
+};
+
 int hex_value(char digit);  // -1: none
 
 // Of ASCII, whatever the locale.

@@ -218,6 +218,28 @@ TEST(GoesAsText, IsBoundedToTheByte) {
   }
 }
 
+TEST(TextJudge, JudgesPiecesAsTheWhole) {
+  const std::string texts[] = {"",
+                               "aé€😀\n",
+                               "aé€😀\xE2",
+                               "\xE2\xE2\xE2\xE2\xE2",
+                               "\xF0\x9F\xE2\x82\xAC",
+                               "\xE2\x82",
+                               "€\x80€",
+                               std::string(20000, '\1'),
+                               std::string(4096, '\1') + std::string(4096 * 3 - 4096, 'x'),
+                               std::string(4099, '\v') + std::string(9000, '"'),
+                               std::string(9000, '\t') + "😀" + std::string(2000, '\x1f')};
+  for (const std::string& text : texts) {
+    for (const size_t size : {1, 2, 3, 4, 5, 7, 4096, 100'000}) {
+      TextJudge judge;
+      for (size_t at = 0; at < text.size(); at += size) judge.add(std::string_view(text).substr(at, size));
+      EXPECT_EQ(judge.utf8(), is_utf8(text)) << printable(text, 100) << " by " << size;
+      EXPECT_EQ(judge.as_text(), goes_as_text(text)) << printable(text, 100) << " by " << size;
+    }
+  }
+}
+
 TEST(Base64, MatchesTheVectorsOfTheRfc) {
   struct Row {
     const char *plain, *coded;

@@ -28,7 +28,8 @@ void append_ms(std::string& out, std::string_view key, double ms) {
 
 // As text or as base64, with a member that names which.
 Task<void> write_bytes(JsonAnswer& answer, std::string_view name, std::string_view bytes) {
-  const bool as_text = goes_as_text(bytes);
+  const TextJudge judge = co_await judge_text(bytes);
+  const bool as_text = judge.as_text();
   answer.text.append(",\"").append(name).append("\":");
   co_await answer.string(bytes, as_text);
   answer.text.append(",\"").append(name).append(as_text ? "_encoding\":\"utf-8\"" : "_encoding\":\"base64\"");

@@ -97,8 +97,11 @@ Task<void> handle_read(App& app, Exchange& exchange) {
   file.target.offset = count_field(file.body, "offset", 0, INT64_MAX).value_or(0);
   file.target.limit = count_field(file.body, "limit", 0, cap).value_or(cap + 1);
   const auto [bytes, size] = co_await read_file(app, exchange, std::move(file), cap);
-  const bool as_text = encoding == "auto" ? goes_as_text(bytes) : encoding == "utf-8";
-  if (encoding == "utf-8" && !is_utf8(bytes))
+  const bool is_asked = encoding != "auto";
+  TextJudge judge;
+  if (encoding != "base64") judge = co_await judge_text(bytes);
+  const bool as_text = is_asked ? encoding == "utf-8" : judge.as_text();
+  if (encoding == "utf-8" && !judge.utf8())
     throw invalid_request("the file is not UTF-8; ask for encoding base64");
   JsonAnswer out(exchange);
   out.text = "{\"content\":";

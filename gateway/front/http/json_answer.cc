@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/text.h"
+#include "gateway/front/base/steps.h"
 
 namespace isogate::front {
 namespace {
@@ -23,6 +23,17 @@ Task<void> send_json(Exchange& exchange, nlohmann::ordered_json body, Claimed cl
 }
 
 Task<void> send_json(Exchange& exchange) { co_await exchange.send(200, "application/json", "{}\n"); }
+
+Task<TextJudge> judge_text(std::string_view bytes) {
+  constexpr size_t kStep = 256 * 1024;
+  TextJudge judge;
+  for (; bytes.size() > kStep; bytes.remove_prefix(kStep)) {
+    judge.add(bytes.substr(0, kStep));
+    co_await let_others();
+  }
+  judge.add(bytes);
+  co_return judge;
+}
 
 Task<void> JsonAnswer::write_if_much() {
   if (text.size() < kMuch) co_return;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "gateway/front/http/exchange.h"
+#include "lib/text.h"
 
 namespace isogate::front {
 
@@ -20,6 +21,9 @@ Task<void> send_json(Exchange& exchange);
 
 // The text of a value; bytes in it that are not UTF-8 become U+FFFD.
 std::string json_text(const nlohmann::ordered_json& value);
+
+// Judges bytes of any size in steps (steps.h). They stay valid until it returns.
+Task<TextJudge> judge_text(std::string_view bytes);
 
 // A small response is sent whole, with its length. A larger one is sent chunked, and only one part is in
 // memory at a time, whatever the reader's speed.
