@@ -5,6 +5,7 @@
 #include <boost/asio/write.hpp>
 #include <cerrno>
 #include <deque>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
@@ -14,6 +15,7 @@
 #include "gateway/front/api/router.h"
 #include "gateway/front/base/alarm.h"
 #include "gateway/front/base/own_fd.h"
+#include "gateway/front/base/steps.h"
 #include "gateway/front/http/json_answer.h"
 #include "lib/log.h"
 #include "lib/tar/tar_reader.h"
@@ -130,8 +132,8 @@ class ArchiveDownload {
   Task<void> run() {
     const ipc::Entry top = co_await look_at_top();
     if (top.type == ISOGATE_ENTRY_DIRECTORY) {
-      entries_ = co_await list();
-      find_parents();
+      co_await list();
+      co_await find_parents();
     } else {
       co_await check_readable();
     }
@@ -152,6 +154,12 @@ class ArchiveDownload {
       failed = error.message;
     }
     cut(failed);
+  }
+
+  // Frees what run() has left, however it has ended.
+  Task<void> release() {
+    co_await clear_in_steps(parents_);
+    co_await clear_in_steps(entries_);
   }
 
  private:
@@ -200,9 +208,10 @@ class ArchiveDownload {
     throw_unless_ok(app_, lease_, reply, client_.killed());
   }
 
-  Task<std::vector<Entry>> list() {
+  Task<void> list() {
     ListRequest request{.target = target_, .recursive = true, .limit = kMostListed};
     Listing listing = co_await list_files(lease_, std::move(request), exchange_.memory, client_);
+    entries_ = std::move(listing.entries);
     if (client_.killed()) throw ClientGone{};
     if (listing.truncated) {
       throw ApiError{.code = Code::kFileTooLarge,
@@ -211,7 +220,6 @@ class ArchiveDownload {
                          "directories deeper than a path of 4,095 bytes; archive parts of it"};
     }
     if (listing.error.status != ISOGATE_OK) throw from_backend(listing.error);
-    co_return std::move(listing.entries);
   }
 
   // Throws ApiError.
@@ -294,16 +302,19 @@ class ArchiveDownload {
     writer_.directory(last);
   }
 
-  void find_parents() {
+  // In a tree, not by hashes: a tenant chooses the names.
+  Task<void> find_parents() {
+    constexpr size_t kBytesOfOne = sizeof(std::string_view) + 4 * sizeof(void*);
     std::string_view last;
+    Steps steps(1000);
     for (const Entry& entry : entries_) {
+      if (steps.over()) co_await let_others();
       const std::string_view name = entry.name;
       const size_t slash = name.rfind('/');
       if (slash == std::string_view::npos || name.substr(0, slash) == last) continue;
       last = name.substr(0, slash);
-      parents_.insert(last);
+      if (parents_.insert(last).second) exchange_.memory.add(kBytesOfOne);
     }
-    exchange_.memory.add(parents_.size() * (sizeof(std::string_view) + 4 * sizeof(void*)));
   }
 
   // Small files are asked for before it is their turn, as far as calls are free.
@@ -469,7 +480,14 @@ Task<void> handle_archive_download(App& app, Exchange& exchange) {
   FileRequest request = archive_request(app.config, exchange);
   Lease lease = co_await app.sandboxes.acquire(request.wanted);
   ArchiveDownload download(app, exchange, lease, std::move(request.target));
-  co_await download.run();
+  std::exception_ptr failure;
+  try {
+    co_await download.run();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  co_await download.release();
+  if (failure) std::rethrow_exception(failure);
 }
 
 // ---- PUT
