@@ -73,7 +73,16 @@ std::unique_ptr<Cgroups> Cgroups::make(const std::string& group, bool want_leaf)
       cgroups->leaf_why_.clear();
     }
   }
+  cgroups->bound_pids();
   return cgroups;
+}
+
+void Cgroups::bound_pids() {
+  const int index = controllers_[kPids].base;
+  const uint64_t most = most_pids_of_all();
+  if (index < 0 || most == 0) return;
+  const CgroupBase& base = *bases_[static_cast<size_t>(index)];
+  pids_bounded_ = set_pids_limit(base.fd(), base.version(), most).ok();
 }
 
 // Proven by trying it. A controller is only ever in one hierarchy.
@@ -256,6 +265,7 @@ Result<void> Cgroups::fill(CgroupSlot& slot, const Limits& limits, bool want_lea
   if (auto limited = limit_in_leaf(slot, limits); !limited.ok()) return limited;
   if (auto limited = limit_in_v1(slot, limits); !limited.ok()) return limited;
   if (auto joined = join_shared(slot); !joined) return joined;
+  join_bound(slot);
   note_quota(slot, limits);
   return {};
 }
@@ -362,6 +372,7 @@ Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_e
   }
   nested->controllers_ = controllers_;
   nested->v2_base_ = v2_base_;
+  nested->pids_bounded_ = pids_bounded_;
   if (auto known = only_controlled(limits, "of a sandbox"); !known && !best_effort) return known.error();
   if (name_space != nullptr) {
     auto made = nested->make_namespace(limits);
@@ -441,6 +452,18 @@ Result<void> Cgroups::join_shared(CgroupSlot& slot) {
     slot.limits.push_back(std::move(limit));
   }
   return {};
+}
+
+// v1: a run without a limit on its processes counts all the same. On v2 its leaf does, if it has one.
+void Cgroups::join_bound(CgroupSlot& slot) const {
+  const int index = controllers_[kPids].base;
+  if (!pids_bounded_ || index < 0 || index == v2_base_) return;
+  const CgroupBase* base = bases_[static_cast<size_t>(index)].get();
+  for (const auto& limit : slot.limits)
+    if (limit.base == base) return;
+  CgroupLimit limit{base, "", {}, {}};
+  limit.tasks = Fd(::openat(base->fd(), "tasks", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (limit.tasks) slot.limits.push_back(std::move(limit));
 }
 
 // A separate group within the shared one, used again, so that its counter shows whose memory ran out.

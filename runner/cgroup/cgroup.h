@@ -4,7 +4,8 @@
 // A leaf keeps its descriptors open and is reused until it is killed: on some kernels the children of
 // a group after cgroup.kill are killed at birth. Limits come from the hierarchy that has the
 // controller (v1, v2, or both side by side); the constructor proves each by making a group, setting
-// the limit and reading it back. Any thread.
+// the limit and reading it back. Where it has the pids controller, all runs together are bounded by
+// most_pids_of_all(), and each is in a group that counts for that. Any thread.
 #pragma once
 
 #include <array>
@@ -94,6 +95,7 @@ class Cgroups {
   static Result<void> set(int kind, int group_fd, int version, uint64_t value);
   Cgroups() = default;
   void find_controller(int kind, size_t base);
+  void bound_pids();
   Result<std::unique_ptr<CgroupLeaf>> take_leaf(bool fresh);
   Result<void> limit_in_leaf(CgroupSlot& slot, const Limits& limits);
   Result<void> limit_in_v1(CgroupSlot& slot, const Limits& limits);
@@ -101,6 +103,7 @@ class Cgroups {
   // Lets each run have its own limit also of a kind that all together have none of.
   void enable_all();
   Result<void> join_shared(CgroupSlot& slot);
+  void join_bound(CgroupSlot& slot) const;
   bool restore_quota();
   void note_quota(CgroupSlot& slot, const Limits& limits) const;
   bool keep_for_reuse(CgroupLimit& limit);
@@ -120,6 +123,7 @@ class Cgroups {
   std::vector<std::unique_ptr<CgroupLeaf>> free_;
   std::atomic<bool> quota_lost_{false};                            // the shared limit is not in force
   Limits shared_;                                                  // of nest()
+  bool pids_bounded_ = false;                                      // of all runs together
   std::vector<CgroupLimit> free_v1_;                               // of nest(), for memory
   std::vector<std::pair<const CgroupBase*, std::string>> undead_;  // still busy; tried again at each release
 };

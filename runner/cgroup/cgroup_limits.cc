@@ -80,6 +80,13 @@ Result<void> set_pids_limit(int group_fd, int, uint64_t pids) {
   return set_exactly(group_fd, "pids.max", std::to_string(pids));
 }
 
+uint64_t most_pids_of_all() {
+  uint64_t least = UINT64_MAX;
+  for (const char* name : {"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"})
+    least = std::min(least, number_in<uint64_t>(first_line(AT_FDCWD, name)).value_or(0));
+  return least / 4 * 3;
+}
+
 Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis) {
   // The kernel takes periods up to 1 s and quotas from 1 ms.
   const uint64_t period = millis < 10 ? 1'000'000 : 100'000;

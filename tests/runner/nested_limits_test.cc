@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "runner/cgroup/cgroup.h"
+#include "runner/cgroup/cgroup_limits.h"
 #include "runner/exec/apart.h"
 
 // The groups of a sandbox, and those of its runs in them.
@@ -86,6 +87,31 @@ TEST_F(NestedLimits, ARunMayHaveALimitThatAllTogetherHaveNot) {
     ASSERT_TRUE(slot.ok()) << slot.error().message;
     (*nested)->release(std::move(*slot));
   }
+}
+
+// The host keeps a quarter of its process numbers, however many sandboxes there are.
+TEST_F(NestedLimits, AllRunsTogetherAreBounded) {
+  const uint64_t most = most_pids_of_all();
+  ASSERT_GT(most, 0U);
+  const CgroupBase* bounded = nullptr;
+  for (const auto& base : groups_->bases())
+    if (read_pids_limit(base->fd()) != 0) bounded = base.get();
+  ASSERT_NE(bounded, nullptr);
+  EXPECT_EQ(read_pids_limit(bounded->fd()), most);
+  if (bounded->version() == 2) return;  // all leaves are below it
+  const auto is_counted = [](Cgroups& groups) {
+    auto slot = groups.acquire({}, false);
+    if (!slot) return false;
+    bool counted = false;
+    for (const auto& limit : slot->limits)
+      counted = counted || ::faccessat(limit.base->fd(), "pids.max", F_OK, 0) == 0;
+    groups.release(std::move(*slot));
+    return counted;
+  };
+  EXPECT_TRUE(is_counted(*groups_)) << "a run without a limit";
+  const auto nested = groups_->nest({}, false);
+  ASSERT_TRUE(nested.ok());
+  EXPECT_TRUE(is_counted(**nested)) << "in a sandbox without a limit";
 }
 
 TEST_F(NestedLimits, DiskIsRefusedOrLeftOut) {
