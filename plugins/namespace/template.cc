@@ -31,7 +31,7 @@ constexpr const char* kMoreOfRoot[] = {"opt", "srv", "var/lib"};
 constexpr const char* kDirectories[] = {"dev",  "etc", "home", "mnt", "opt",
                                         "proc", "run", "tmp",  "var", "workspace"};
 
-constexpr int kTerminals = 64;  // of a sandbox; the host has 4,096 for all
+constexpr int kTerminals = 16;  // that programs of a sandbox open; the kernel allows 3,072 for all
 
 struct Device {
   const char* name;

@@ -197,6 +197,18 @@ TEST_F(ResourceAttack, R59_KernelObjectsAreBoundedPerAgent) {
   EXPECT_EQ(said(y(), "print(call(294,0)>0)"), "True\n") << "another agent's are taken";
 }
 
+// The kernel has some thousand terminals for all.
+TEST_F(ResourceAttack, R59_TerminalsAreBoundedPerAgent) {
+  if (backend() != "namespace") GTEST_SKIP() << "what it opens is an engine's, or this host's";
+  EXPECT_EQ(said(x(),
+                 "kept=[]\n"
+                 "try:\n"
+                 "  while len(kept)<100: kept.append(os.open('/dev/ptmx',os.O_RDWR|os.O_NOCTTY))\n"
+                 "except OSError as e: print(e.errno)\n"
+                 "print(len(kept))\n"),
+            "28\n16\n");
+}
+
 TEST_F(ResourceAttack, R60_R61_FloodsAreDrained) {
   const long size = backend() == "k8s" ? 30 << 20 : 150 << 20;
   const std::string n = std::to_string(size);
