@@ -9,6 +9,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -28,6 +29,15 @@ class FakeHost {
   ~FakeHost() { thread_.join(); }  // the other end is closed by then
 
   std::atomic<int> probes_to_fail{0}, probes{0};
+  // Serves reads of files, in the host's thread; set before the first.
+  std::function<isogate_status(ipc::FileCall&)> read;
+
+  // Whether the event came before the call was cancelled; -1: none is waited for.
+  static bool came(int event, const ipc::CallHeader& call) {
+    pollfd both[] = {{event, POLLIN, 0}, {call.cancel.get(), POLLIN, 0}};
+    EXPECT_GE(::poll(both, 2, 30'000), 1);
+    return both[0].revents != 0;
+  }
 
  private:
   void serve() {
@@ -59,8 +69,10 @@ class FakeHost {
           reply.value = ipc::Opened{};
         else
           reply.status = ISOGATE_NO_SANDBOX;
-      } else if (const auto* file = std::get_if<ipc::FileCall>(&*call)) {
+      } else if (auto* file = std::get_if<ipc::FileCall>(&*call)) {
         reply.status = ISOGATE_UNSUPPORTED;  // it counts no disk
+        if (file->verb == ipc::FileVerb::kRead && read) reply.status = read(*file);
+        if (reply.status == ISOGATE_OK) reply.value = ipc::Entry{};
         if (file->verb == ipc::FileVerb::kWatch) reply.status = until_cancelled(file->call);
       } else if (const auto* dialled = std::get_if<ipc::ConnectCall>(&*call)) {
         EXPECT_EQ(::eventfd_write(dialled->ready.get(), 1), 0);

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "gateway/front/base/own_fd.h"
+#include "gateway/front/base/readable.h"
 #include "gateway/ipc/codec.h"
 
 namespace isogate::front {
@@ -162,17 +163,33 @@ struct Transfer::Shared {
                             (self->whole ? " of a complete body" : " of an incomplete body");
       self->reply.value = {};
     }
+    self->done.set();
     // The host may still hold the far end.
     if (self->reply.status == ISOGATE_LOST && self->owner != nullptr) self->owner->close_pipe();
-    self->done.set();
+    if (self->awaits_bytes && self->owner != nullptr) self->owner->stop_waiting();
   }
+
+  // While it lives, the front waits for the backend, whatever is in the pipe.
+  class Wait {
+   public:
+    explicit Wait(Shared& shared) : shared_(shared) {
+      if (shared_.waits++ == 0) shared_.since = std::chrono::steady_clock::now();
+    }
+    ~Wait() { --shared_.waits; }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    Shared& shared_;
+  };
 
   // What the backend has taken or given since it was looked at last. Where it is the client that has to go
   // on, the backend has time.
   void look() {
     const uint64_t waiting = owner == nullptr ? 0 : bytes_in(owner->pipe.native_handle()).value_or(0);
     const uint64_t progress = inward ? moved - waiting : moved + waiting;
-    const bool clients_turn = owner != nullptr && owner->pipe.is_open() && inward == (waiting == 0);
+    const bool clients_turn =
+        waits == 0 && owner != nullptr && owner->pipe.is_open() && inward == (waiting == 0);
     const auto now = std::chrono::steady_clock::now();
     if (clients_turn || progress != seen) since = now;
     seen = progress;
@@ -186,7 +203,8 @@ struct Transfer::Shared {
   std::chrono::seconds limit;
   uint64_t moved = 0, seen = 0;
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
-  bool stalled = false;
+  bool stalled = false, awaits_bytes = false;
+  int waits = 0;
   bool whole = false;  // the body has been marked as complete
   std::shared_ptr<Sandbox> sandbox;
   Alarm tick;
@@ -249,16 +267,25 @@ uint64_t Transfer::room() const {
   return size > 0 ? static_cast<uint64_t>(size) / 4 : 0;
 }
 
-asio::awaitable<void> Transfer::ready() {
+void Transfer::stop_waiting() {
   boost::system::error_code ignored;
-  co_await pipe.async_wait(asio::posix::stream_descriptor::wait_read,
-                           asio::redirect_error(asio::use_awaitable, ignored));
-  if (bytes_in(pipe.native_handle()).value_or(0) == 0) co_await shared_->done.wait();
+  pipe.cancel(ignored);
+}
+
+asio::awaitable<void> Transfer::ready() {
+  const std::shared_ptr<Shared> shared = shared_;
+  const Shared::Wait wait(*shared);
+  shared->awaits_bytes = true;
+  if (!answered()) co_await until_readable(pipe);
+  shared->awaits_bytes = false;
+  if (bytes_in(pipe.native_handle()).value_or(0) == 0) co_await shared->done.wait();
 }
 
 asio::awaitable<ipc::Reply> Transfer::reply() {
-  co_await shared_->done.wait();
-  co_return shared_->reply;
+  const std::shared_ptr<Shared> shared = shared_;
+  const Shared::Wait wait(*shared);
+  co_await shared->done.wait();
+  co_return shared->reply;
 }
 
 }  // namespace isogate::front

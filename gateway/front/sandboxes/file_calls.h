@@ -47,7 +47,7 @@ boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, By
 
 // A running read or write: the backend has the other end of its pipe. It is cancelled when the backend
 // neither transfers a byte nor replies for the target's idle time; time spent waiting for the client does not
-// count. The pipe is closed if the backend keeps it even then.
+// count, but all of ready() and reply() does. The pipe is closed if the backend keeps it even then.
 class Transfer {
  public:
   Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target);  // throws ApiError
@@ -69,6 +69,7 @@ class Transfer {
  private:
   struct Shared;
   void close_pipe();
+  void stop_waiting();
 
   std::shared_ptr<Shared> shared_;
   bool slow_end_;  // its end may take long without a byte: it is flushed, or copied

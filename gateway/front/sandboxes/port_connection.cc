@@ -15,6 +15,7 @@
 #include "gateway/front/base/alarm.h"
 #include "gateway/front/base/changes.h"
 #include "gateway/front/base/own_fd.h"
+#include "gateway/front/base/readable.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -91,10 +92,8 @@ struct PortConnection::Shared {
   }
 
   static asio::awaitable<void> await_ready(std::shared_ptr<Shared> self) {
-    boost::system::error_code error;
-    co_await self->ready.async_wait(asio::posix::stream_descriptor::wait_read,
-                                    asio::redirect_error(asio::use_awaitable, error));
-    if (!error && !self->done) self->connected = true;
+    co_await until_readable(self->ready);
+    if (self->ready.is_open() && !self->done) self->connected = true;
     self->changes.notify();
   }
 
