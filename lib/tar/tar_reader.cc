@@ -152,9 +152,17 @@ Result<TarReader::Step> TarReader::next(std::string_view& in) {
 
 Result<void> TarReader::finish() const {
   if (state_ == State::kTail) return {};
+  if (auto plain = check_compression(); !plain) return plain.error();
   if (state_ == State::kContent && left_ > 0)
     return error("it is cut off inside `" + printable(member_.name, 200) + "`");
   return error("it is cut off: its end mark, a block of zeros, is missing");
+}
+
+// By its first block, or what came of it.
+Result<void> TarReader::check_compression() const {
+  const char* name = taken_ == block_.size() ? compression_of(block_) : nullptr;
+  if (name == nullptr) return {};
+  return error(std::string("it is compressed with ") + name + "; send it uncompressed");
 }
 
 // False: the header belongs to the archive, not to a member.
@@ -167,8 +175,7 @@ Result<bool> TarReader::read_header() {
   TarHeader header;
   std::memcpy(&header, block_.data(), sizeof header);
   if (!checksum_fits(header)) {
-    if (const char* name = taken_ == kTarBlock ? compression_of(block_) : nullptr)
-      return error(std::string("it is compressed with ") + name + "; send it uncompressed");
+    if (auto plain = check_compression(); !plain) return plain.error();
     return error("a header has the wrong checksum, or this is no tar");
   }
   const auto size = number_of(header.size);

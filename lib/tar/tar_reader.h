@@ -57,6 +57,7 @@ class TarReader {
     int64_t mtime = 0;
   };
 
+  [[nodiscard]] Result<void> check_compression() const;
   Result<bool> read_header();
   Result<void> read_member();
   Result<void> read_extension();

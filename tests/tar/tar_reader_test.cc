@@ -213,6 +213,7 @@ TEST(TarReader, WhatIsUnclearIsRefused) {
       {pax(pax_record("path", "x"), 'g') + good, "global header"},
       {pax(pax_record("path", "x")), "no member"},
   };
+  EXPECT_NE(read("\x1f\x8b" + std::string(90, 'z')).problem.find("compressed with gzip"), std::string::npos);
   for (const auto& [bytes, problem] : cases) {
     const std::string got = read(bytes + kEnd).problem;
     EXPECT_NE(got.find(problem), std::string::npos) << problem << ": " << got;
