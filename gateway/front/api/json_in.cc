@@ -19,14 +19,15 @@ constexpr size_t kMaxValues = 200000;
 
 void check_text(const std::string& text) {
   if (text.find('\0') != std::string::npos)
-    throw invalid_request("a string of the body holds a NUL character; send bytes as base64");
+    throw invalid_request(
+        "a string of the body holds a NUL character; only content can have one: send it as base64");
 }
 
 // Builds the value and refuses what nlohmann/json lets pass. Its own callbacks look at all members of a
 // container again at the end of each: a square of time, which a caller chooses.
 class Builder : public json::json_sax_t {
  public:
-  explicit Builder(bool takes_nul) : takes_nul_(takes_nul) {}
+  Builder(std::string_view body, bool takes_nul) : body_(body), takes_nul_(takes_nul) {}
   json take() { return std::move(root_); }
 
   bool null() override { return put(nullptr) != nullptr; }
@@ -53,6 +54,7 @@ class Builder : public json::json_sax_t {
     return true;
   }
   bool parse_error(size_t, const std::string&, const json::exception& error) override {
+    if (!is_utf8(body_)) throw invalid_request("the body is not valid JSON: it is not UTF-8");
     throw invalid_request(std::string("the body is not valid JSON: ") + printable(error.what(), 300));
   }
 
@@ -78,6 +80,7 @@ class Builder : public json::json_sax_t {
     return true;
   }
 
+  const std::string_view body_;
   const bool takes_nul_;
   json root_;
   json* member_ = nullptr;  // of the innermost object, which comes next
@@ -103,7 +106,7 @@ json parse_body(std::string_view body, std::span<const std::string_view> known_f
   if (body.find('\0') != std::string_view::npos)
     throw invalid_request("the body holds a NUL byte; JSON is text");
   const bool any_value = !known_fields.empty() && known_fields.back() == "[]";
-  Builder builder(any_value);
+  Builder builder(body, any_value);
   json::sax_parse(body, &builder);
   json parsed = builder.take();
   if (any_value) return parsed;
