@@ -401,13 +401,19 @@ TEST(McpCommand, AnAnswerThatDoesNotComeIsAnError) {
   }
 }
 
-TEST(McpCommand, TooManyCallsAtOnceAreRefused) {
-  FakeGateway gateway([](const std::string&) { return ""; });
-  gateway.hold = true;
+TEST(McpCommand, CallsBeyondThoseThatRunAtOnceWaitForTheirTurn) {
+  FakeGateway gateway([](const std::string& request) -> std::string {
+    const Json id = body_of(request)["id"];
+    if (id < 64) return "";
+    return json_answer(200, Json{{"jsonrpc", "2.0"}, {"id", id}, {"result", Json::object()}}.dump());
+  });
+  gateway.hold = true;  // one at a time, which a cancelled call ends
   Shim shim({"--url", gateway.url()});
-  for (int id = 0; id < 65; ++id) shim.ask(ping(id));
-  EXPECT_EQ(shim.answer_to(64)["error"]["code"], -32603);
-  shim.ask(cancelled(0));
+  for (int id = 0; id < 70; ++id) shim.ask(ping(id));
+  shim.ask(cancelled(69));
+  for (int id = 0; id < 64; ++id) shim.ask(cancelled(id));
+  for (int id = 64; id < 69; ++id) EXPECT_TRUE(shim.answer_to(id).contains("result"));
+  EXPECT_EQ(shim.lines().size(), 5u) << shim.out();
   shim.close_stdin();
   EXPECT_EQ(shim.exit_code(), 0);
 }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -160,30 +161,42 @@ class McpOverStdio {
   }
 
   void start(const std::shared_ptr<McpCall>& call) {
-    if (!remember(call))
-      return print_line(error_line(call->id, kInternalError,
-                                   "64 calls run already: wait for the end of one, or cancel it"));
+    if (!may_run(call)) return;
     try {
-      std::thread([this, call] {
-        work(*call);
-        forget(call);
+      std::thread([this, next = call]() mutable {
+        for (; next; next = next_after(next)) work(*next);
       }).detach();
     } catch (const std::system_error& error) {
-      fail(*call, std::string("cannot start a thread for a call: ") + error.what());
-      forget(call);
+      for (auto next = call; next; next = next_after(next))
+        fail(*next, std::string("cannot start a thread for a call: ") + error.what());
     }
   }
 
-  bool remember(const std::shared_ptr<McpCall>& call) {
-    std::lock_guard lock(calls_mutex_);
-    if (calls_.size() >= kMostCallsAtOnce) return false;
+  // False: it waits for the end of another. No more of stdin is read while as many wait as may run.
+  bool may_run(const std::shared_ptr<McpCall>& call) {
+    std::unique_lock lock(calls_mutex_);
     calls_.push_back(call);
-    return true;
+    if (running_ < kMostCallsAtOnce) {
+      ++running_;
+      return true;
+    }
+    waiting_.push_back(call);
+    fewer_wait_.wait(lock, [this] { return waiting_.size() < kMostCallsAtOnce; });
+    return false;
   }
 
-  void forget(const std::shared_ptr<McpCall>& call) {
+  // What runs in its place; null: none waits.
+  std::shared_ptr<McpCall> next_after(const std::shared_ptr<McpCall>& ended) {
     std::lock_guard lock(calls_mutex_);
-    calls_.remove(call);
+    calls_.remove(ended);
+    if (waiting_.empty()) {
+      --running_;
+      return nullptr;
+    }
+    auto next = std::move(waiting_.front());
+    waiting_.pop_front();
+    fewer_wait_.notify_one();
+    return next;
   }
 
   void work(McpCall& call) {
@@ -252,7 +265,9 @@ class McpOverStdio {
   const McpOptions& options_;
   std::timed_mutex output_;
   std::mutex calls_mutex_;
-  std::list<std::shared_ptr<McpCall>> calls_;
+  std::condition_variable fewer_wait_;
+  std::list<std::shared_ptr<McpCall>> calls_, waiting_;  // those that wait are in both
+  size_t running_ = 0;
 };
 
 void end_quietly(int) { ::_exit(kDone); }
