@@ -182,7 +182,7 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
   bool too_many = false;
   try {
     if (exchange.watch_client().killed()) throw ClientGone{};
-    check_arguments(*tool, arguments);
+    check_arguments(*tool, arguments, !exchange.agent_param.empty());
     ToolCall call{
         app,
         exchange,

@@ -18,7 +18,9 @@ Task<ToolResult> call_status(ToolCall& call) {
   result.structured = json_text(body);
   result.text = sandbox ? "a sandbox of backend " + sandbox->row.backend + ", isolation " +
                               std::string(isolation_name(sandbox->row.isolation)) + ", " +
-                              std::to_string(sandbox->execs) + " programs run in it"
+                              (sandbox->execs == 1 ? "1 program runs"
+                                                   : std::to_string(sandbox->execs) + " programs run") +
+                              " in it"
                         : "there is no sandbox yet; the first call that needs one makes it";
   co_return result;
 }

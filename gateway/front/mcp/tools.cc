@@ -85,12 +85,12 @@ std::string result_text(const ToolResult& result, bool modern) {
   return text.append(result.is_error ? ",\"isError\":true}" : ",\"isError\":false}");
 }
 
-void check_arguments(const Tool& tool, const nlohmann::json& arguments) {
-  const ordered_json& all = tool_list();
+void check_arguments(const Tool& tool, const nlohmann::json& arguments, bool of_agent) {
+  const ordered_json& all = tool_list(of_agent);
   const auto own = std::ranges::find_if(all, [&](const auto& each) { return each["name"] == tool.name; });
   const ordered_json& known = (*own)["inputSchema"]["properties"];
   for (const auto& item : arguments.items()) {
-    if (known.contains(item.key())) continue;
+    if (known.contains(item.key()) || item.key() == "agent_id") continue;
     std::string names;
     for (const auto& each : known.items()) names.append(names.empty() ? "" : ", ").append(each.key());
     throw invalid_request("`" + printable(item.key(), 80) + "` is no argument of " + std::string(tool.name) +

@@ -72,6 +72,6 @@ Task<void> follow(ToolCall& call, const std::shared_ptr<LongExec>& exec,
 std::string ending_text(const ExecAnswer& answer);
 
 // Throws ApiError invalid_request if there are others.
-void check_arguments(const Tool& tool, const nlohmann::json& arguments);
+void check_arguments(const Tool& tool, const nlohmann::json& arguments, bool of_agent);
 
 }  // namespace isogate::front::mcp
