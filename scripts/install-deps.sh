@@ -94,6 +94,7 @@ npm                  | installs it
 sdks="
 e2b-2.63.0           | e2b==2.63.0 | E2B's SDK, the newest: it uses a gateway of each backend
 e2b-2.7.0            | e2b==2.7.0 | the oldest that is served
+e2b-code-interpreter-2.11.5 | e2b-code-interpreter==2.11.5 e2b==2.63.0 | E2B's SDK for code, which calls a port
 langchain-e2b-0.0.6  | langchain-e2b==0.0.6 e2b==2.63.0 | agents of LangChain, whose sandboxes are E2B's
 openai-agents-0.24.0 | openai-agents[e2b]==0.24.0 | agents of OpenAI's framework, with an SDK between those
 npm-e2b-2.51.0       | e2b@2.51.0 | E2B's SDK for JavaScript, the newest

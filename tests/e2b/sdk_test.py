@@ -20,6 +20,7 @@ DOMAIN = "sandboxes.test"
 NEWEST = {"e2b-2.63.0": "sdk_cases"}
 OTHERS = {
     "e2b-2.7.0": "sdk_cases",
+    "e2b-code-interpreter-2.11.5": "interpreter_cases",
     "langchain-e2b-0.0.6": "framework_cases.LangChain",
     "openai-agents-0.24.0": "framework_cases.OpenAIAgents",
     "npm-e2b-2.51.0": "sdk_cases.mjs",
@@ -90,7 +91,7 @@ def main():
         skip(f"none of {', '.join(releases)} in {SDKS}; run scripts/install-deps.sh --tests")
     with tempfile.TemporaryDirectory(prefix="isogate-e2b-", dir="/var/tmp") as work, template_image(backend) as image:
         os.chmod(work, 0o711)
-        templates, admitted = {}, {}
+        templates, admitted = {"code-interpreter-v1": ""}, {}
         if image:
             templates = {"tools": image, "absent": "isogate-test:absent", "barred": "isogate-other:1", "bare": "isogate-test:small"}
             admitted = {"images": ["isogate-test:*"]}

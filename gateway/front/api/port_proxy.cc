@@ -41,7 +41,8 @@ constexpr std::string_view kOfConnection[] = {"connection",
 
 // The gateway's own: a program in a sandbox gets no key, and nothing that it would pass on as one.
 constexpr std::string_view kTrafficHeader = "e2b-traffic-access-token";
-constexpr std::string_view kOwn[] = {"e2b-sandbox-id", kTrafficHeader, "x-agent-id", "x-request-id"};
+constexpr std::string_view kOwn[] = {"e2b-sandbox-id", "e2b-sandbox-port", kTrafficHeader, "x-agent-id",
+                                     "x-request-id"};
 
 template <typename List>
 bool is_among(const List& list, std::string_view name) {
@@ -383,6 +384,19 @@ constexpr Route kProxyRoute{"*", "*", "proxyPort", handle_proxy, {}, {}, Needs::
 
 }  // namespace
 
+void route_to_port_of(Exchange& exchange, std::string_view agent, std::string_view port,
+                      const std::string& from) {
+  const uint16_t number = number_in<uint16_t>(port).value_or(0);
+  if (number == 0 || port.front() == '0' || !valid_agent_id(agent)) throw invalid_request(from);
+  const std::string_view target = exchange.target();
+  if (target.empty() || (target.front() != '/' && target != "*"))
+    throw invalid_request("the request target must be a path that starts with /");
+  exchange.route = &kProxyRoute;
+  exchange.agent_param = exchange.agent = std::string(agent);
+  exchange.path_param = std::to_string(number);
+  exchange.query = {};
+}
+
 bool route_to_port(Exchange& exchange, std::string_view domain) {
   std::string_view host = exchange.header("Host");
   host = host.substr(0, host.find(':'));
@@ -391,16 +405,9 @@ bool route_to_port(Exchange& exchange, std::string_view domain) {
   if (host[dot] != '.' || !equal_no_case(host.substr(dot + 1), domain)) return false;
   const std::string_view name = host.substr(0, dot);
   std::string_view agent = name;
-  const uint16_t port = number_in<uint16_t>(next_part(agent, '-')).value_or(0);
-  if (port == 0 || name.front() == '0' || !valid_agent_id(agent))
-    throw invalid_request("the host `" + printable(name, 80) + "` below ports.domain must be PORT-AGENT");
-  const std::string_view target = exchange.target();
-  if (target.empty() || (target.front() != '/' && target != "*"))
-    throw invalid_request("the request target must be a path that starts with /");
-  exchange.route = &kProxyRoute;
-  exchange.agent_param = exchange.agent = std::string(agent);
-  exchange.path_param = std::to_string(port);
-  exchange.query = {};
+  const std::string_view port = next_part(agent, '-');
+  route_to_port_of(exchange, agent, port,
+                   "the host `" + printable(name, 80) + "` below ports.domain must be PORT-AGENT");
   return true;
 }
 

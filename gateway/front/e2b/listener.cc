@@ -9,6 +9,7 @@
 #include "gateway/front/e2b/sandbox.h"
 #include "gateway/front/http/json_answer.h"
 #include "lib/hash.h"
+#include "lib/text.h"
 
 namespace isogate::front::e2b {
 namespace {
@@ -71,10 +72,25 @@ void authenticate_for_sandbox(App& app, Exchange& exchange, const ListenerInfo& 
 
 }  // namespace
 
+// A Host below `e2b.domain` names the port; else E2b-Sandbox-Port does. envd's own, or none, is this
+// listener.
 void route(const App& app, Exchange& exchange, std::string_view method, std::string_view target) {
   const HostName host = host_name(app, exchange);
-  if (!host.port.empty() && host.port != kEnvdPort && route_to_port(exchange, app.config.e2b.domain)) return;
-  route_exchange(exchange, method, target, routes());
+  const std::string_view port = host.port.empty() ? exchange.header("E2b-Sandbox-Port") : host.port;
+  if (!port.empty() && port != kEnvdPort) {
+    if (host.port.empty())
+      return route_to_port_of(exchange, exchange.header("E2b-Sandbox-Id"), port,
+                              "`E2b-Sandbox-Port` must be a port, and `E2b-Sandbox-Id` name its sandbox");
+    if (route_to_port(exchange, app.config.e2b.domain)) return;
+  }
+  try {
+    route_exchange(exchange, method, target, routes());
+  } catch (ApiError& error) {
+    if (error.code == Code::kNotFound)
+      error.message = "no such call: " + printable(target.substr(0, target.find('?')), 200) +
+                      "; this listener serves E2B's SDKs, and `listen` the native API";
+    throw;
+  }
 }
 
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, const std::string& peer) {
