@@ -219,6 +219,16 @@ class Commands(Case):
         self.assertTrue(handle.kill())
         self.assertTrue(eventually(lambda: not self.listed(command)))
 
+    def test_input_without_stdin_is_a_wrong_argument(self):
+        handle = self.run_in_box("sleep 67", background=True, stdin=False)
+        with self.assertRaises(SandboxException if OLD else InvalidArgumentException):
+            self.box.commands.send_stdin(handle.pid, "x")
+        handle.kill()
+
+    def test_the_sandboxs_own_user_is_known_by_its_name(self):
+        self.assertEqual(self.out("id -u", user="agent"), self.out("id -u"))
+        self.assertEqual(self.box.files.write(f"{self.dir}/file", "x", user="agent").name, "file")
+
     def test_a_directory_that_is_not_there_is_refused(self):
         with self.assertRaises(InvalidArgumentException):
             self.run_in_box("true", cwd="not-there")
@@ -339,6 +349,21 @@ class Files(Case):
         self.assertEqual(self.files.read(self.at("one/other")), "moved")
         self.files.remove(self.at("one"))
         self.assertFalse(self.files.exists(self.at("one")))
+
+    def test_a_file_is_no_directory(self):
+        self.files.write(self.at("file"), "x")
+        watch = [self.files.watch_dir] if "watch" in CAPABILITIES else []
+        for ask in (self.files.make_dir, self.files.list, *watch):
+            with self.subTest(ask), self.assertRaisesRegex(InvalidArgumentException, "not a directory"):
+                ask(self.at("file"))
+        with self.assertRaises(InvalidArgumentException):
+            self.files.make_dir(self.at("file/below"))
+
+    def test_a_file_that_is_read_only_is_replaced(self):
+        self.files.write(self.at("file"), "before")
+        self.out("chmod 444 file", cwd=self.dir)
+        self.files.write(self.at("file"), "after")
+        self.assertEqual((self.files.read(self.at("file")), self.files.get_info(self.at("file")).mode), ("after", 0o444))
 
     def test_a_list_has_the_requested_depth(self):
         self.files.write_files([{"path": self.at(name), "data": "x"} for name in ("b", "a/1", "a/sub/2", "a/sub/deep/3")])
@@ -482,12 +507,18 @@ class Sandboxes(Case):
         self.assertTrue(eventually(lambda: self.ask(host, token) == (200, b"served from within")), self.ask(host, token))
         self.assertEqual(self.ask(host, None)[0], 403)
         self.assertEqual(self.ask(self.box.get_host(8124), token)[0], 502)
+        by_header = lambda port: {"E2b-Sandbox-Id": self.box.sandbox_id, "E2b-Sandbox-Port": port}
+        self.assertEqual(self.ask("any", token, by_header("8123")), (200, b"served from within"))
+        self.assertEqual(self.ask("any", None, by_header("8123"))[0], 403)
+        self.assertEqual(self.ask("any", token, by_header("8124"))[0], 502)
+        self.assertEqual(self.ask("any", token, by_header("08123"))[0], 400)
+        self.assertEqual(self.ask("any", token, by_header("49983"))[0], 404)  # envd's: not its call
         server.kill()
 
     @staticmethod
-    def ask(host, token):
+    def ask(host, token, more=None):
         connection = http.client.HTTPConnection(DOOR.removeprefix("http://"), timeout=30)
-        headers = {"Host": host, **({"E2b-Traffic-Access-Token": token} if token else {})}
+        headers = {"Host": host, **(more or {}), **({"E2b-Traffic-Access-Token": token} if token else {})}
         connection.request("GET", "/", headers=headers)
         answer = connection.getresponse()
         found = answer.status, answer.read()

@@ -36,11 +36,11 @@ std::optional<std::string> form_parameter(const Exchange& exchange, std::string_
 }
 
 // A signature covers the query alone.
-std::string user_in_query(const Exchange& exchange) {
+std::string user_in_query(const App& app, const Exchange& exchange) {
   const auto name = form_parameter(exchange, "username");
-  if (name) return user_named(*name);
+  if (name) return user_named(app.config, *name);
   const bool signed_url = exchange.header("X-Access-Token").empty() && signature_in(exchange);
-  return signed_url ? std::string() : user_of(exchange);
+  return signed_url ? std::string() : user_of(app.config, exchange);
 }
 
 std::string path_in_query(const Exchange& exchange) {
@@ -51,7 +51,7 @@ std::string path_in_query(const Exchange& exchange) {
 
 Task<void> write_target(App& app, const Target& target, const NextPiece& next) {
   FileRequest request = target.request;
-  request.target.flags |= ISOGATE_FILE_PARENTS;
+  request.target.flags |= ISOGATE_FILE_PARENTS | ISOGATE_FILE_REPLACE;  // envd is root: no mode stops it
   co_await write_file(app, std::move(request), next);
 }
 
@@ -62,7 +62,7 @@ ordered_json written_json(const Target& target) {
 }
 
 Task<void> handle_download(App& app, Exchange& exchange) {
-  Target target = target_of(app, exchange, path_in_query(exchange), user_in_query(exchange));
+  Target target = target_of(app, exchange, path_in_query(exchange), user_in_query(app, exchange));
   co_await download(app, exchange, std::move(target.request));
 }
 
@@ -78,7 +78,7 @@ Task<void> write_parts(App& app, Exchange& exchange, const std::string& boundary
       throw invalid_request("the body has several files, and the query one `path`");
     const std::string name = path && !path->empty() ? *path : part->filename.value_or("");
     if (name.empty()) throw invalid_request("a file of the body has no name, and the query no `path`");
-    const Target target = target_of(app, exchange, name, user_in_query(exchange));
+    const Target target = target_of(app, exchange, name, user_in_query(app, exchange));
     if (!names.insert(target.place.shown).second)
       throw invalid_request("the body has the file " + printable(target.place.shown, 200) + " twice");
     co_await write_target(app, target, [&] { return body.read(); });
@@ -103,7 +103,7 @@ Task<void> handle_upload(App& app, Exchange& exchange) {
   if (const auto boundary = boundary_of(exchange.header("Content-Type"))) {
     co_await write_parts(app, exchange, *boundary, read, written);
   } else {
-    const Target target = target_of(app, exchange, path_in_query(exchange), user_in_query(exchange));
+    const Target target = target_of(app, exchange, path_in_query(exchange), user_in_query(app, exchange));
     exchange.memory.add(kPiece);
     std::string piece(kPiece, '\0');
     co_await write_target(app, target, [&]() -> Task<std::string_view> {

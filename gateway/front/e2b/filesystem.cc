@@ -1,5 +1,7 @@
 // filesystem.Filesystem of E2B's envd.
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <type_traits>
 
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/e2b/entries.h"
@@ -20,12 +22,40 @@ using nlohmann::ordered_json;
 Target target_in(App& app, const Exchange& exchange, const json& body, std::string_view field) {
   const auto path = text_field(body, field);
   if (!path) throw invalid_request("`" + std::string(field) + "` is missing");
-  return target_of(app, exchange, *path, user_of(exchange));
+  return target_of(app, exchange, *path, user_of(app.config, exchange));
 }
 
 Task<void> send_entry(Exchange& exchange, const ipc::Entry& entry, const std::string& shown) {
   const ordered_json answer = {{"entry", entry_json(entry, shown)}};
   co_await send_message(exchange, answer);
+}
+
+// To E2B's SDKs a path that is there and is no directory is a wrong argument: neither "exists" nor "not
+// found".
+Task<void> refuse_file(App& app, Exchange& exchange, const Target& target) {
+  ipc::Entry entry;
+  try {
+    entry = co_await stat_of(app, exchange, target);
+  } catch (const ApiError&) {
+    co_return;
+  }
+  if (entry.type != ISOGATE_ENTRY_DIRECTORY && entry.type != ISOGATE_ENTRY_SYMLINK)
+    throw invalid_request(printable(target.place.shown, 200) + ": it is not a directory");
+}
+
+// What `work` does with a directory. Both outlive the call.
+template <typename Work>
+std::invoke_result_t<const Work&> with_directory(App& app, Exchange& exchange, const Target& target,
+                                                 const Work& work) {
+  std::optional<ApiError> refusal;
+  try {
+    co_return co_await work();
+  } catch (const ApiError& error) {
+    refusal = error;
+  }
+  if (refusal->code == Code::kFileNotFound || refusal->code == Code::kAlreadyExists)
+    co_await refuse_file(app, exchange, target);
+  throw ApiError(*refusal);
 }
 
 Task<void> handle_stat(App& app, Exchange& exchange) {
@@ -38,7 +68,13 @@ Task<void> handle_mkdir(App& app, Exchange& exchange) {
   Target made = target;
   made.request.target.flags |= ISOGATE_FILE_PARENTS | ISOGATE_FILE_EXCLUSIVE;
   made.request.target.mode = 0755;
-  co_await file_call_on(app, exchange, FileVerb::kMkdir, std::move(made));
+  const auto make = [&] { return file_call_on(app, exchange, FileVerb::kMkdir, made); };
+  try {
+    co_await with_directory(app, exchange, target, make);
+  } catch (ApiError& error) {
+    if (error.code == Code::kFileNotFound) error.code = Code::kInvalidRequest;  // a file is on the way
+    throw;
+  }
   co_await send_entry(exchange, co_await stat_of(app, exchange, target), target.place.shown);
 }
 
@@ -94,9 +130,11 @@ Task<void> send_entries(Exchange& exchange, const Listing& listing, const std::s
 Task<void> handle_list_dir(App& app, Exchange& exchange) {
   const json body = co_await read_message(app, exchange);
   const uint64_t depth = std::max<uint64_t>(count_field(body, "depth", 0, UINT32_MAX).value_or(1), 1);
-  Target target = target_in(app, exchange, body, "path");
-  Listing listing = co_await list_directory(app, exchange, std::move(target.request), depth > 1,
-                                            app.config.limits.list_max_entries);
+  const Target target = target_in(app, exchange, body, "path");
+  const auto list = [&] {
+    return list_directory(app, exchange, target.request, depth > 1, app.config.limits.list_max_entries);
+  };
+  Listing listing = co_await with_directory(app, exchange, target, list);
   if (listing.truncated)
     throw ApiError{.code = Code::kFileTooLarge,
                    .message = target.place.shown + ": there are too many entries to list"};
@@ -106,11 +144,17 @@ Task<void> handle_list_dir(App& app, Exchange& exchange) {
 
 ordered_json event_json(const FileEvent& event) { return {{"name", event.name}, {"type", event.type}}; }
 
-FileRequest watched(App& app, const Exchange& exchange, const json& body) {
+struct Watched {
+  Target target;
+  FileRequest request;
+};
+
+Watched watched(App& app, const Exchange& exchange, const json& body) {
   if (app.draining) throw draining();
-  FileRequest request = target_in(app, exchange, body, "path").request;
+  Target target = target_in(app, exchange, body, "path");
+  FileRequest request = target.request;
   if (bool_field(body, "recursive").value_or(false)) request.target.flags |= ISOGATE_FILE_RECURSIVE;
-  return request;
+  return {std::move(target), std::move(request)};
 }
 
 Task<void> follow_watch(Exchange& exchange, Watch& watch) {
@@ -148,13 +192,17 @@ Task<void> follow_watch(Exchange& exchange, Watch& watch) {
 Task<void> handle_watch(App& app, Exchange& exchange) {
   const json body = co_await read_first_message(app, exchange);
   exchange.memory.add(kWatchBytes);
-  const auto watch = co_await begin_watch(app, exchange, watched(app, exchange, body));
+  const Watched wanted = watched(app, exchange, body);
+  const auto begin = [&] { return begin_watch(app, exchange, wanted.request); };
+  const auto watch = co_await with_directory(app, exchange, wanted.target, begin);
   co_await follow_watch(exchange, *watch);
 }
 
 Task<void> handle_watcher_create(App& app, Exchange& exchange) {
   const json body = co_await read_message(app, exchange);
-  const std::string id = co_await app.e2b->watchers.add(app, exchange, watched(app, exchange, body));
+  const Watched wanted = watched(app, exchange, body);
+  const auto add = [&] { return app.e2b->watchers.add(app, exchange, wanted.request); };
+  const std::string id = co_await with_directory(app, exchange, wanted.target, add);
   const ordered_json answer = {{"watcherId", id}};
   co_await send_message(exchange, answer);
 }

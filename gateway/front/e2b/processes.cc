@@ -209,7 +209,7 @@ json exec_body(const App& app, const Exchange& exchange, const json& body, const
   }
   json request = {{"argv", std::move(argv)}, {"env", std::move(env)}, {"background", true}};
   if (!info.cwd.empty()) request["cwd"] = place.path;
-  if (const std::string user = user_of(exchange); !user.empty()) request["user"] = user;
+  if (const std::string user = user_of(app.config, exchange); !user.empty()) request["user"] = user;
   request["stdin_open"] = bool_field(body, "stdin").value_or(true);
   if (const json& size = object_in(object_in(body, "pty"), "size"); body.contains("pty"))
     request["pty"] = {{"cols", count_field(size, "cols", 1, kMostCells).value_or(80)},
@@ -303,6 +303,8 @@ Task<std::unique_ptr<LongExec::Writer>> writer_to(LongExecPtr exec) {
 
 // Until the program has room for all of it, or the client leaves: others may want to write.
 Task<void> write_input(App& app, Exchange& exchange, LongExecPtr exec, const json& input) {
+  if (!exec->ended() && !exec->input_open())
+    throw invalid_request("the process takes no input: it was started without stdin, or its stdin is closed");
   auto text = text_field(input, exec->pty() ? "pty" : "stdin");
   if (!text)
     throw invalid_request(exec->pty() ? "the process has a terminal: send `input.pty`"
