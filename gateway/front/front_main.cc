@@ -382,6 +382,7 @@ class Front {
       log::error("state_flush_failed", {{"reason", flushed.error().message}});
     // Its end is the supervisor's: hosts that see it go first do not know that it was no crash.
     drained_ = true;
+    app_.backends.expect_ends();
     if (server_) server_->close_all();
     const auto left = keep ? std::vector<std::string>() : upkeep.without_host();
     if (!left.empty()) log_left(left, "no backend host has them");

@@ -162,6 +162,29 @@ TEST_F(RequireRemote, NoMessageProposesWhatItForbids) {
   EXPECT_EQ(text.find("write allow_unisolated"), std::string::npos) << text;
 }
 
+TEST_F(RequireRemote, AGatewayThatCanServeNobodyWarnsUntilItCan) {
+  const std::string local = "allow_unisolated: true\nbackends: [{name: local}]\n";
+  GatewayOptions options;
+  options.yaml = "min_isolation: container\n" + local;
+  options.wait_ready = false;
+  Gateway gateway(options);
+  const auto logs = [&](const std::string& event, size_t times) {
+    const std::string log = gateway.log(), line = "\"event\":\"" + event + "\"";
+    size_t found = 0;
+    for (size_t at = log.find(line); at != std::string::npos; at = log.find(line, at + 1)) ++found;
+    return found == times;
+  };
+  EXPECT_TRUE(eventually(30, [&] { return logs("no_backend_eligible", 1); })) << gateway.log();
+  EXPECT_NE(gateway.log().find("below the container that min_isolation asks for"), std::string::npos);
+  gateway.reload("fallback: never\nmin_isolation: container\n" + local);
+  EXPECT_TRUE(eventually(30, [&] { return logs("no_backend_eligible", 2); })) << "after each reload";
+  gateway.reload(local);
+  EXPECT_TRUE(eventually(30, [&] { return Caller(gateway, "").get("/readyz").status == 200; }));
+  EXPECT_TRUE(logs("no_backend_eligible", 2));
+  gateway.stop();
+  EXPECT_TRUE(logs("backend_down", 0)) << "an orderly stop is no outage: " << gateway.log();
+}
+
 TEST_F(RequireRemote, WhatTheFileTurnsOnNothingTurnsOff) {
   GatewayOptions options;
   options.yaml = "require_remote: true\n" + yaml();

@@ -18,6 +18,7 @@ namespace {
 constexpr int kRemoteProbes = 3;
 constexpr std::chrono::seconds kRemoteProbeGap{2};
 constexpr std::chrono::seconds kLostProbeGap{2}, kLostFor{60};
+constexpr std::chrono::milliseconds kNewHostsCome{300};
 
 Policy policy_of(const Config& config) {
   return {config.require_remote, config.min_isolation, config.allow_unisolated, config.fallback_allowed};
@@ -66,7 +67,8 @@ Backends::Backends(asio::any_io_executor executor, const Config& config)
       policy_(policy_of(config)),
       interval_sec_(config.probe_interval_sec),
       limits_(config.limits),
-      news_(std::make_shared<Event>(executor_)) {
+      news_(std::make_shared<Event>(executor_)),
+      after_reload_(executor_) {
   for (const BackendConfig& each : config.backends) {
     backends_.push_back(std::make_shared<Backend>(executor_));
     backends_.back()->config = each;
@@ -93,6 +95,8 @@ void Backends::reconfigure(const Config& config) {
   }
   backends_ = std::move(next);
   note_news();
+  reported_.clear();
+  after_reload_.set(kNewHostsCome, [this] { report_choice(); });
 }
 
 std::shared_ptr<Backend> Backends::find(std::string_view name) const {
@@ -159,7 +163,7 @@ void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) 
 void Backends::host_down(std::string_view name, uint64_t generation, std::string reason, BackendState state) {
   const auto backend = find(name);
   if (!backend || generation < backend->generation) return;
-  if (state != BackendState::kFailed) {  // the supervisor has logged the reason
+  if (state != BackendState::kFailed && !stopping_) {  // the supervisor has logged why it failed
     log::warn("backend_down",
               {{"backend", name}, {"reason", reason}, {"quarantined", state == BackendState::kQuarantined}});
   }
@@ -175,6 +179,7 @@ void Backends::host_down(std::string_view name, uint64_t generation, std::string
   }
   backend->settled = true;
   note_news();
+  report_choice();
 }
 
 asio::awaitable<std::optional<ipc::Probe>> Backends::ask(std::shared_ptr<Backend> backend) const {
@@ -234,6 +239,7 @@ asio::awaitable<void> Backends::first_probes(std::shared_ptr<Backend> backend, u
   backend->settled = true;
   if (on_probed_) on_probed_(backend);
   note_news();
+  report_choice();
 }
 
 asio::awaitable<void> Backends::probe_loop() {
@@ -258,6 +264,7 @@ asio::awaitable<void> Backends::probe_again(std::shared_ptr<Backend> backend) {
   backend->probing = true;
   co_await probe_once(backend);
   backend->probing = false;
+  report_choice();
 }
 
 bool Backends::is_settled(std::string_view only) const {
@@ -267,6 +274,17 @@ bool Backends::is_settled(std::string_view only) const {
 }
 
 void Backends::note_news() { std::exchange(news_, std::make_shared<Event>(executor_))->set(); }
+
+void Backends::report_choice() {
+  if (stopping_ || !is_settled({})) return;
+  const Decision decision = decide({});
+  const std::string reason = decision.chosen ? "" : decision.message;
+  if (reason == std::exchange(reported_, reason)) return;
+  if (decision.chosen)
+    log::info("backend_eligible", {{"backend", *decision.chosen}});
+  else
+    log::warn("no_backend_eligible", {{"reason", reason}});
+}
 
 asio::awaitable<void> Backends::settled(std::chrono::nanoseconds limit, std::string_view only) {
   const auto until = std::chrono::steady_clock::now() + limit;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gateway/config/config.h"
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/event.h"
 #include "gateway/front/sandboxes/backend_channel.h"
 #include "gateway/front/sandboxes/breaker.h"
@@ -92,6 +93,9 @@ class Backends {
   // `limit`. So no call is refused, or goes to another backend, while a host replaces an earlier one.
   boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit, std::string_view only = {});
 
+  // From here on backend hosts end because the gateway stops: the log does not warn of it.
+  void expect_ends() { stopping_ = true; }
+
   [[nodiscard]] Decision decide(const SelectRequest& request) const;
   [[nodiscard]] std::shared_ptr<Backend> find(std::string_view name) const;
   [[nodiscard]] const std::vector<std::shared_ptr<Backend>>& all() const { return backends_; }
@@ -111,6 +115,9 @@ class Backends {
   void take_limits(Backend& backend) const;
   [[nodiscard]] bool is_settled(std::string_view only) const;
   void note_news();
+  // Once every backend was probed or is down: logs why none can serve a call that asks for nothing, whenever
+  // that changes, and when one can again.
+  void report_choice();
 
   boost::asio::any_io_executor executor_;
   Policy policy_;
@@ -118,6 +125,9 @@ class Backends {
   LimitsConfig limits_;
   std::vector<std::shared_ptr<Backend>> backends_;  // in the operator's order
   std::shared_ptr<Event> news_;                     // set when one has settled, and replaced
+  std::string reported_;                            // why none can serve, as logged last; empty: one can
+  bool stopping_ = false;
+  Alarm after_reload_;  // its new hosts, which follow at once, are probed first
   std::function<void()> on_hello_;
   std::function<void(std::shared_ptr<Backend>)> on_probed_;
   std::function<void(const std::string& name, uint64_t generation, const std::string& why)> on_stuck_;
