@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <memory>
 #include <string_view>
@@ -51,11 +52,26 @@ Result<void> check(int dir, const std::string& path, const Wanted& wanted) {
   return {};
 }
 
+// Of a symlink; empty: it is none.
+std::string target_of(int parent, const std::string& name) {
+  std::array<char, PATH_MAX> target{};
+  const ssize_t size = ::readlinkat(parent, name.c_str(), target.data(), target.size());
+  return std::string(target.data(), size < 0 ? 0 : static_cast<size_t>(size));
+}
+
 Result<Fd> open_dir(int parent, const std::string& name, const std::string& path) {
   Fd dir(::openat(parent, name.c_str(), kOpenDir));
   if (dir) return dir;
-  if (errno == ENOTDIR || errno == ELOOP)
-    return refused(path, "it is a symlink or no directory", "mv '" + path + "' '" + path + ".old'");
+  const int failed = errno;
+  if (failed == ENOTDIR || failed == ELOOP) {
+    const std::string target = target_of(parent, name);
+    if (target.empty()) return refused(path, "it is no directory", "mv '" + path + "' '" + path + ".old'");
+    return Error{ISOGATE_PERMISSION_DENIED, 0,
+                 "refusing to use `" + path + "`: it is a symlink to `" + target + "`; " +
+                     (parent == AT_FDCWD ? "name that directory in its place (state_dir, workdir)"
+                                         : "replace it by the directory itself")};
+  }
+  errno = failed;
   return os_error("cannot open the directory `" + path + "`", errno);
 }
 
@@ -75,14 +91,19 @@ Result<Fd> make_dir(int parent, const std::string& name, const std::string& path
   return dir;
 }
 
-// What an operator set as `workdir` may be readable, but only its owner may write in it.
-Result<void> prepare_workdir(const std::string& path, mode_t mode) {
-  const bool made = ::mkdir(path.c_str(), mode) == 0;
-  if (!made && errno != EEXIST) return os_error("cannot make the workdir `" + path + "`", errno);
-  auto dir = open_dir(AT_FDCWD, path, path);
+// As make_dir() checks what exists; nothing there is no mistake.
+Result<void> check_existing(int parent, const std::string& name, const std::string& path,
+                            const Wanted& wanted) {
+  auto dir = open_dir(parent, name, path);
+  if (!dir && dir.error().os_errno == ENOENT) return {};
   if (!dir) return dir.error();
+  return check(dir->get(), path, wanted);
+}
+
+// What an operator set as `workdir` may be readable, but only its owner may write in it.
+Result<void> check_workdir(int dir, const std::string& path, mode_t mode) {
   struct stat info {};
-  if (::fstat(dir->get(), &info) != 0) return os_error("cannot look at `" + path + "`", errno);
+  if (::fstat(dir, &info) != 0) return os_error("cannot look at `" + path + "`", errno);
   if (info.st_uid != ::geteuid())
     return refused(path, "it belongs to uid " + std::to_string(info.st_uid),
                    "chown " + std::to_string(::geteuid()) + " '" + path + "'");
@@ -91,6 +112,24 @@ Result<void> prepare_workdir(const std::string& path, mode_t mode) {
     return refused(path, "sandboxes cannot be reached through mode " + octal(info.st_mode),
                    "chmod " + octal(mode) + " '" + path + "'");
   return {};
+}
+
+Result<Fd> prepare_workdir(const std::string& path, mode_t mode) {
+  const bool made = ::mkdir(path.c_str(), mode) == 0;
+  if (!made && errno != EEXIST) return os_error("cannot make the workdir `" + path + "`", errno);
+  auto dir = open_dir(AT_FDCWD, path, path);
+  if (!dir) return dir;
+  if (auto checked = check_workdir(dir->get(), path, mode); !checked) return checked.error();
+  return dir;
+}
+
+// Two gateways would remove each other's files. A file system that knows no flock(2) of a directory (NFS) is
+// used without.
+Result<void> lock_sandboxes(int dir, const std::string& path) {
+  if (::flock(dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
+  return Error{ISOGATE_ALREADY_EXISTS, 0,
+               "the directory of sandboxes `" + path +
+                   "` is in use by another gateway; give each gateway a `workdir` of its own"};
 }
 
 // A failure here is repeated below, with its reason. `passable`: whatever the umask says.
@@ -165,6 +204,28 @@ Result<Fd> take_lock(int root, const std::string& path) {
   return lock;
 }
 
+// Without a slash at the end.
+Result<std::string> path_of(const Config& config) {
+  std::string path = config.state_dir;
+  if (!path.starts_with('/')) return invalid("state_dir `" + path + "` is not an absolute path");
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+mode_t passable_mode(const Accounts& accounts) { return accounts.root ? 0711 : 0700; }
+
+struct Part {
+  const char* name;
+  Wanted wanted;
+};
+
+std::array<Part, 4> parts_of(const Accounts& accounts) {
+  const Wanted secret{0700, ::geteuid(), ::getegid()};
+  return {Part{"front", {0700, accounts.front_uid, accounts.front_gid}},
+          Part{"sandboxes", {passable_mode(accounts), ::geteuid(), ::getegid()}}, Part{"uids", secret},
+          Part{"run", secret}};
+}
+
 struct DirCloser {
   void operator()(DIR* dir) const { ::closedir(dir); }
 };
@@ -188,16 +249,14 @@ void remove_tree(int parent, const std::string& name) {
 }  // namespace
 
 Result<StateDir> prepare_state_dir(const Config& config, const Accounts& accounts) {
+  auto path = path_of(config);
+  if (!path) return path.error();
   StateDir state;
-  state.path = config.state_dir;
-  if (!state.path.starts_with('/')) return invalid("state_dir `" + state.path + "` is not an absolute path");
-  while (state.path.size() > 1 && state.path.ends_with('/')) state.path.pop_back();
-  const mode_t passable = accounts.root ? 0711 : 0700;
-  const Wanted mine{passable, ::geteuid(), ::getegid()};
-  const Wanted secret{0700, ::geteuid(), ::getegid()};
+  state.path = std::move(*path);
+  const mode_t passable = passable_mode(accounts);
   make_parents(state.path, accounts.root);
   if (auto passable_way = check_passage(state.path, accounts); !passable_way) return passable_way.error();
-  auto root = make_dir(AT_FDCWD, state.path, state.path, mine);
+  auto root = make_dir(AT_FDCWD, state.path, state.path, {passable, ::geteuid(), ::getegid()});
   if (!root) return root.error();
   state.root = std::move(*root);
   auto lock = take_lock(state.root.get(), state.path);
@@ -207,15 +266,38 @@ Result<StateDir> prepare_state_dir(const Config& config, const Accounts& account
   state.run = state.path + "/run";
   state.sandboxes = config.workdir.empty() ? state.path + "/sandboxes" : config.workdir;
   remove_tree(state.root.get(), "run");
-  const Wanted front{0700, accounts.front_uid, accounts.front_gid};
-  const std::pair<const char*, Wanted> parts[] = {
-      {"front", front}, {"sandboxes", mine}, {"uids", secret}, {"run", secret}};
-  for (const auto& [name, wanted] : parts)
-    if (auto made = make_dir(state.root.get(), name, state.path + "/" + name, wanted); !made)
-      return made.error();
-  if (!config.workdir.empty())
-    if (auto prepared = prepare_workdir(config.workdir, passable); !prepared) return prepared.error();
+  for (const Part& part : parts_of(accounts)) {
+    auto made = make_dir(state.root.get(), part.name, state.path + "/" + part.name, part.wanted);
+    if (!made) return made.error();
+    if (std::string_view(part.name) == "sandboxes") state.sandboxes_lock = std::move(*made);
+  }
+  if (!config.workdir.empty()) {
+    auto prepared = prepare_workdir(config.workdir, passable);
+    if (!prepared) return prepared.error();
+    state.sandboxes_lock = std::move(*prepared);
+  }
+  auto locked = lock_sandboxes(state.sandboxes_lock.get(), state.sandboxes);
+  if (!locked) return locked.error();
   return state;
+}
+
+Result<void> check_state_dir(const Config& config, const Accounts& accounts) {
+  const auto path = path_of(config);
+  if (!path) return path.error();
+  if (auto passable_way = check_passage(*path, accounts); !passable_way) return passable_way;
+  const mode_t passable = passable_mode(accounts);
+  if (auto root = check_existing(AT_FDCWD, *path, *path, {passable, ::geteuid(), ::getegid()}); !root)
+    return root;
+  for (const Part& part : parts_of(accounts)) {
+    if (std::string_view(part.name) == "run") continue;  // a start removes it first
+    const std::string place = *path + "/" + part.name;
+    if (auto checked = check_existing(AT_FDCWD, place, place, part.wanted); !checked) return checked;
+  }
+  if (config.workdir.empty()) return {};
+  auto workdir = open_dir(AT_FDCWD, config.workdir, config.workdir);
+  if (!workdir && workdir.error().os_errno == ENOENT) return {};
+  if (!workdir) return workdir.error();
+  return check_workdir(workdir->get(), config.workdir, passable);
 }
 
 Result<std::string> make_plugin_copy_dir(const StateDir& state, const std::string& name) {

@@ -21,11 +21,17 @@ struct StateDir {
   std::string path, sandboxes, uids, run;
   Fd root;  // a directory descriptor of `path`
   Fd lock;
+  Fd sandboxes_lock;  // a directory descriptor of `sandboxes`, with its flock(2)
 };
 
 // An existing directory that is a symlink, belongs to somebody else or has another mode is refused; the
 // message ends with the command that corrects it. The error of a second gateway names the pid of the first.
+// So are a second gateway with the same state directory and one with the same directory of sandboxes
+// (`workdir`).
 Result<StateDir> prepare_state_dir(const Config& config, const Accounts& accounts);
+
+// Whether prepare_state_dir() would refuse what is there. Makes nothing and takes no lock.
+Result<void> check_state_dir(const Config& config, const Accounts& accounts);
 
 // Creates <run>/<name> for one backend host and returns its path; removes what an earlier one left
 // there.

@@ -112,6 +112,7 @@ TEST_F(StateDirTest, one_gateway_at_a_time) {
             std::string::npos)
       << said;
   first->lock.reset();
+  first->sandboxes_lock.reset();
   EXPECT_EQ(message(), "ok");
 }
 
@@ -146,6 +147,48 @@ TEST_F(StateDirTest, a_workdir_holds_the_sandboxes) {
   state->lock.reset();
   ASSERT_EQ(::chmod(config_.workdir.c_str(), 0777), 0);
   EXPECT_NE(message().find("chmod go-w"), std::string::npos);
+}
+
+TEST_F(StateDirTest, two_gateways_never_share_the_directory_of_sandboxes) {
+  config_.workdir = directory_.path() + "/work";
+  auto first = prepare_state_dir(config_, accounts_);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  config_.state_dir = directory_.path() + "/another";
+  EXPECT_NE(message().find("`" + config_.workdir + "` is in use by another gateway"), std::string::npos);
+  config_.workdir = directory_.path() + "/a/state/sandboxes";
+  EXPECT_EQ(message(), "ok") << "nobody uses it";
+  first->sandboxes_lock.reset();
+  config_.workdir = directory_.path() + "/work";
+  EXPECT_EQ(message(), "ok");
+}
+
+TEST_F(StateDirTest, that_is_a_symlink_is_refused_with_its_target) {
+  ASSERT_EQ(message(), "ok");
+  const std::string target = config_.state_dir;
+  config_.state_dir = directory_.path() + "/link";
+  ASSERT_EQ(::symlink(target.c_str(), config_.state_dir.c_str()), 0);
+  const std::string said = message();
+  EXPECT_NE(said.find("symlink to `" + target + "`; name that directory"), std::string::npos) << said;
+  EXPECT_EQ(said.find("mv "), std::string::npos) << said;
+}
+
+TEST_F(StateDirTest, a_check_says_what_a_start_would_say_and_makes_nothing) {
+  config_.workdir = directory_.path() + "/work";
+  const auto checked = [this] {
+    auto result = check_state_dir(config_, accounts_);
+    return result ? std::string("ok") : result.error().message;
+  };
+  EXPECT_EQ(checked(), "ok");
+  EXPECT_NE(::access(config_.state_dir.c_str(), F_OK), 0);
+  ASSERT_EQ(message(), "ok");
+  EXPECT_EQ(checked(), "ok");
+  for (const std::string& path : {config_.state_dir, config_.state_dir + "/uids", config_.workdir}) {
+    ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
+    const std::string said = checked();
+    EXPECT_NE(said.find("refusing to use `" + path + "`"), std::string::npos) << said;
+    EXPECT_EQ(said, message());
+    ASSERT_EQ(::chmod(path.c_str(), path.ends_with("uids") ? 0700 : passable()), 0);
+  }
 }
 
 // A front or a host that an attacker controls, with its uid.
