@@ -71,6 +71,14 @@ Result<bool> UidClaims::claim(uint32_t uid) const {
   return true;
 }
 
+std::string UidClaims::other_holder(uint32_t uid) const {
+  const std::string name = std::to_string(uid);
+  const auto directory = open_locked(directory_);
+  if (!directory || !*directory) return {};
+  const auto holder = holder_of(directory->get(), name);
+  return holder && *holder && **holder != uids_dir_ + "/" + name ? **holder : "";
+}
+
 void UidClaims::withdraw(uint32_t uid) const {
   const std::string name = std::to_string(uid);
   const auto directory = open_locked(directory_);

@@ -22,6 +22,8 @@ class UidClaims {
 
   // True: it is ours, now or before. The entry must exist. False: another gateway's.
   Result<bool> claim(uint32_t uid) const;
+  // The entry of the gateway that has it, <its uids_dir>/<uid>; empty: nobody's, ours, or not known.
+  [[nodiscard]] std::string other_holder(uint32_t uid) const;
   // Only what is ours.
   void withdraw(uint32_t uid) const;
 

@@ -164,6 +164,18 @@ Result<void> UidRegistry::restore(int uids) const {
   return {};
 }
 
+// A claim whose entry is gone is void: a directory that no gateway uses need only be moved.
+std::string UidRegistry::why_taken(uint32_t uid) const {
+  const std::string entry = claims_.other_holder(uid);
+  if (entry.empty()) return "is registered to another sandbox of this gateway: purge one of them";
+  const std::string uids_dir = entry.substr(0, entry.rfind('/'));
+  return "is registered in `" + uids_dir +
+         "`, by another state directory of this host. If no gateway uses `" +
+         uids_dir.substr(0, uids_dir.rfind('/')) +
+         "`, as after a restore by copy, move that directory away. Otherwise purge one of the two "
+         "sandboxes";
+}
+
 Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_view seed) const {
   auto uids = open_state_directory(options_.uids_dir);
   if (!uids) return uids.error();
@@ -174,10 +186,9 @@ Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_
     auto ours = take(uids->get(), **before, sandbox_id);
     if (!ours) return ours.error();
     if (*ours) return **before;
-    return Error{ISOGATE_INTERNAL, 0,
-                 "the uid recorded for the sandbox, " + std::to_string(**before) +
-                     ", is registered to another one, of this gateway or of another on this host: purge one "
-                     "of them"};
+    return Error{
+        ISOGATE_INTERNAL, 0,
+        "the uid recorded for the sandbox, " + std::to_string(**before) + ", " + why_taken(**before)};
   }
   if (auto restored = restore(uids->get()); !restored) return restored.error();
   const Ranges reserved = reserved_ids(options_);

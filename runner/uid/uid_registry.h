@@ -57,6 +57,9 @@ class UidRegistry {
   // True when the entry is this sandbox's, made now or before, and the claim is this gateway's.
   [[nodiscard]] Result<bool> take(int uids, uint32_t uid, const std::string& sandbox_id) const;
 
+  // What a refused take() means, and what to do.
+  [[nodiscard]] std::string why_taken(uint32_t uid) const;
+
   // Once: the entries of all existing sandboxes.
   [[nodiscard]] Result<void> restore(int uids) const;
 
