@@ -101,11 +101,15 @@ const Setting kBackendNames[] = {
      .field = FIELD(BackendConfig, run_as),
      .brief = "The user that this backend's host becomes when the gateway was started by root.",
      .details = "Never root: a backend that needs root's capabilities declares them, and keeps those and "
-                "nothing else.",
+                "nothing else; this has no effect there.",
      .grammar = &kUserName},
     {.path = "groups",
      .field = FIELD(BackendConfig, groups),
      .brief = "Supplementary groups of that host, for the socket of an engine.",
+     .details =
+         "As `run_as` they have no effect where the plugin declares that it needs root, which "
+         "`isogate plugin describe` shows, or where an ordinary user starts the gateway. The group must "
+         "exist.",
      .grammar = &kUserName},
     {.path = "users",
      .field = FIELD(BackendConfig, users),

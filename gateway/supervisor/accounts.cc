@@ -1,5 +1,6 @@
 #include "gateway/supervisor/accounts.h"
 
+#include <grp.h>
 #include <pwd.h>
 #include <unistd.h>
 
@@ -29,6 +30,15 @@ Result<Ids> find_user(const std::string& name, const std::string& purpose) {
   return Ids{entry->pw_uid, entry->pw_gid};
 }
 
+Result<void> find_group(const std::string& name, const std::string& backend) {
+  errno = 0;
+  if (::getgrnam(name.c_str()) != nullptr) return {};
+  if (errno != 0 && errno != ENOENT) return os_error("cannot look up the group `" + name + "`", errno);
+  return Error{ISOGATE_NOT_FOUND, 0,
+               "there is no group `" + name + "`, one of the groups of backend `" + backend +
+                   "`; make it with: groupadd --system " + name};
+}
+
 }  // namespace
 
 Result<Accounts> find_accounts(const Config& config) {
@@ -38,6 +48,8 @@ Result<Accounts> find_accounts(const Config& config) {
   auto host = find_user("isogate-host", "which backend hosts become that need no root");
   if (!host) return host.error();
   for (const BackendConfig& backend : config.backends) {
+    for (const std::string& group : backend.groups)
+      if (auto found = find_group(group, backend.name); !found) return found.error();
     if (backend.run_as.empty()) continue;
     auto user = find_user(backend.run_as, "the run_as of backend `" + backend.name + "`");
     if (!user) return user.error();
