@@ -206,6 +206,19 @@ class DirectoryCheck {
   std::vector<Own> own_;
 };
 
+// The gateway keeps other things there: another owner or mode for the sandboxes would break both.
+void check_workdir(const Config& config, bool follow_links, Problems& problems) {
+  if (config.workdir.empty() || config.state_dir.empty()) return;
+  const std::string place = normal(config.workdir, follow_links),
+                    root = normal(config.state_dir, follow_links);
+  std::string taken = place == root ? root : "";
+  for (const char* part : {"/front", "/uids", "/run", "/sandboxes"})
+    if (inside(place, root + part)) taken = root + part;
+  if (!taken.empty())
+    problems.at("workdir", "`" + config.workdir + "` is the gateway's own directory `" + taken +
+                               "`; name another one, or leave it out for " + root + "/sandboxes");
+}
+
 }  // namespace
 
 void check_together(const Config& config, Problems& problems) {
@@ -221,6 +234,7 @@ void check_together(const Config& config, Problems& problems) {
 }
 
 void check_directories(const Config& config, bool follow_links, Problems& problems) {
+  check_workdir(config, follow_links, problems);
   for (const Own& own : {Own{"state_dir", config.state_dir}, Own{"workdir", config.workdir}})
     if (!own.path.empty() && normal(own.path, false) == "/")
       problems.at(own.setting, "expected a directory of its own, got `/`");
