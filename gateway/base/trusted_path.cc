@@ -174,8 +174,13 @@ Result<Fd> open_settings_file(const std::string& path, const std::string& attemp
     return file;
   }
   std::error_code failed;
-  auto file = open_trusted(std::filesystem::absolute(path, failed).string(), {.links = true});
-  if (!file) file.error().message = attempt + ": " + file.error().message;
+  const std::string whole = std::filesystem::absolute(path, failed).string();
+  auto file = open_trusted(whole, {.links = true});
+  if (file) return file;
+  std::string& why = file.error().message;
+  const bool repeats = file.error().os_errno != 0 && why.starts_with("cannot open " + in_quotes(whole) + ":");
+  if (repeats) return os_error(attempt, file.error().os_errno);
+  why = attempt + ": " + why;
   return file;
 }
 

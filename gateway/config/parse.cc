@@ -117,9 +117,23 @@ class ObjectReader {
     std::string text = "expected " + expected;
     if (grammar == nullptr || !grammar->secret) text += ", got " + shown(value);
     if (grammar != nullptr && value.is_number()) text += "; put it in quotes";
+    if (grammar == nullptr && setting.choices.empty()) text += unit_of(path, value);
     if (grammar != nullptr && !grammar->hint.empty()) text += " (" + std::string(grammar->hint) + ")";
     if (!setting.choices.empty() && value.is_string()) text += did_you_mean(nearest_choice(setting, value));
     problems_.at(path, text);
+  }
+
+  // For "5s" or "256M" the unit that the setting has by its name.
+  static std::string unit_of(std::string_view path, const Json& value) {
+    constexpr std::pair<std::string_view, const char*> kUnits[] = {
+        {"_sec", "seconds"},      {"_ms", "milliseconds"}, {"_mb", "MiB"},
+        {"_bytes", "bytes"},      {"_percent", "percent"}, {"_bytes_per_sec", "bytes per second"},
+        {"_mb_per_tenant", "MiB"}};
+    std::string found;
+    if (value.is_string() && is_digits(value.get_ref<const std::string&>().substr(0, 1)))
+      for (const auto& [ending, unit] : kUnits)
+        if (path.ends_with(ending)) found = std::string("; write a number of ") + unit + ", without a unit";
+    return found;
   }
 
   static std::string nearest_choice(const Setting& setting, const Json& value) {

@@ -158,6 +158,25 @@ std::string bytes_problem(const std::string& text) {
   return control ? "contains control characters" : "";
 }
 
+std::string_view line_at(std::string_view text, int line) {
+  for (; line > 0 && !text.empty(); --line)
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  return text.substr(0, text.find('\n'));
+}
+
+// The parser's own words, with what is usually the reason.
+std::string explained(const YAML::Exception& error, std::string_view text) {
+  const std::string_view line = error.mark.is_null() ? "" : line_at(text, error.mark.line);
+  const size_t indent = line.find_first_not_of(" \t");
+  if (line.substr(0, indent).find('\t') != std::string_view::npos)
+    return error.msg + ": this line is indented with a tab; use spaces";
+  if (error.msg.find("map") == std::string::npos && error.msg.find("block") == std::string::npos)
+    return error.msg;
+  return error.msg +
+         ": one setting a line, indented as its neighbours; every item of a list begins with `- `; a text "
+         "with `: ` in it needs quotes";
+}
+
 }  // namespace
 
 bool read_yaml(const std::string& text, const std::string& name, Json& document, Places& places,
@@ -180,7 +199,7 @@ bool read_yaml(const std::string& text, const std::string& name, Json& document,
   } catch (const Refused& refused) {
     problems.plain(builder.place(refused.mark) + ": " + refused.what);
   } catch (const YAML::Exception& error) {
-    problems.plain(builder.place(error.mark) + ": " + error.msg);
+    problems.plain(builder.place(error.mark) + ": " + explained(error, text));
   }
   return false;
 }

@@ -55,6 +55,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"shell: /bin/sh\nrequire_remote:",
                 "c.yaml:2:1: `require_remote`: expected true or false, got nothing"},
         Mistake{"multi_agent: 1", "c.yaml:1:14: `multi_agent`: expected true or false, got 1"},
+        Mistake{
+            "exec: {timeout_sec: 5s}",
+            "c.yaml:1:21: `exec.timeout_sec`: expected a number from 0.001 to 31622400, got \"5s\"; write a "
+            "number of seconds, without a unit"},
+        Mistake{"backends: [{name: a, limits: {memory_mb: 256M}}]",
+                "c.yaml:1:42: `backends[0].limits.memory_mb`: expected 0, or an integer from 32 to 16777216, "
+                "got \"256M\"; write a number of MiB, without a unit"},
         Mistake{"limits: {max_execs: ten}",
                 "c.yaml:1:21: `limits.max_execs`: expected an integer from 1 to 1000000, got \"ten\""},
         Mistake{"limits: {max_execs: 0}",
@@ -231,6 +238,12 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"workdir: /srv/w\nshared_dirs: [{prefix: a, path: /srv/w}]",
                 "c.yaml:2:33: `shared_dirs[0].path`: `/srv/w` overlaps `workdir` (/srv/w); name another "
                 "directory"},
+        Mistake{"state_dir: /srv/g\nworkdir: /srv/g/front",
+                "c.yaml:2:10: `workdir`: `/srv/g/front` is the gateway's own directory `/srv/g/front`; name "
+                "another one, or leave it out for /srv/g/sandboxes"},
+        Mistake{"state_dir: /srv/g\nworkdir: /srv/g//uids/x",
+                "c.yaml:2:10: `workdir`: `/srv/g//uids/x` is the gateway's own directory `/srv/g/uids`; name "
+                "another one, or leave it out for /srv/g/sandboxes"},
         Mistake{"state_dir: /", "c.yaml:1:12: `state_dir`: expected a directory of its own, got `/`"},
         Mistake{"shared_dirs: [{prefix: a, path: rel}]",
                 "c.yaml:1:33: `shared_dirs[0].path`: expected an absolute path without `..`, got \"rel\" "

@@ -52,6 +52,8 @@ TEST(Yaml, RefusesWhatIsNotText) {
 TEST(Yaml, ReportsWhereItsSyntaxBreaks) {
   EXPECT_THAT(refusal({"shell: [a\n"}), HasSubstr("c.yaml:"));
   EXPECT_THAT(refusal({"a: 1\n b: 2\n"}), HasSubstr("c.yaml:2:"));
+  EXPECT_THAT(refusal({"exec:\n\ttimeout_sec: 1\n"}), HasSubstr("indented with a tab; use spaces"));
+  EXPECT_THAT(refusal({"backends:\n  name: a\n  - name: b\n"}), HasSubstr("begins with `- `"));
   EXPECT_THAT(refusal({"just a text"}), HasSubstr("c.yaml: expected settings"));
 }
 

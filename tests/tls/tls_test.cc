@@ -138,7 +138,7 @@ TEST_F(Tls, AGatewayThatCannotServeItDoesNotStart) {
     std::string tls, said;
   };
   for (const Case& each :
-       {Case{"cert: /nowhere.pem, key: " + key, "cannot open `/nowhere.pem`: No such file"},
+       {Case{"cert: /nowhere.pem, key: " + key, "tls.cert: cannot read `/nowhere.pem`: No such file"},
         Case{"cert: " + server + ", key: " + authority_.file("other.key"),
              "tls.key: it is not the key of the first certificate in tls.cert"},
         Case{"cert: " + server + ", key: " + open_key, "may be read by others"},
