@@ -219,7 +219,6 @@ Result<void> look_at(Host& host, int attempts, ProbedBackend& backend) {
     backend.setting = host.setting();
     return ready;
   }
-  if (attempts == 0) return {};
   auto hello = host.hello();
   if (!hello.ok()) return hello.error();
   backend.hello = *hello;
@@ -276,6 +275,16 @@ Result<std::vector<ProbedBackend>> probe_backends(const Config& config) {
   return look_at_all(config, config.require_remote ? 3 : 1);
 }
 
-Result<std::vector<ProbedBackend>> try_backends(const Config& config) { return look_at_all(config, 0); }
+Result<std::vector<ProbedBackend>> try_backends(const Config& config) { return look_at_all(config, 1); }
+
+front::Policy policy_in(const Config& config) {
+  return {config.require_remote, config.min_isolation, config.allow_unisolated, config.fallback_allowed};
+}
+
+front::Decision choose(const Config& config, const std::vector<ProbedBackend>& backends) {
+  std::vector<front::Candidate> candidates;
+  for (const ProbedBackend& backend : backends) candidates.push_back(backend.candidate);
+  return front::select(candidates, policy_in(config), {});
+}
 
 }  // namespace isogate::cli

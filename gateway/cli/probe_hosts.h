@@ -21,8 +21,11 @@ struct ProbedBackend {
 // or probed is not an error, but a candidate that is down, with the reason. [main]
 Result<std::vector<ProbedBackend>> probe_backends(const Config& config);
 
-// The same without the probe: whether each backend host becomes ready, which checks its plugin file and its
-// configuration. One whose plugin is not installed has state kFailed and no setting.
+// The same with one attempt. One whose plugin is not installed has state kFailed and no setting.
 Result<std::vector<ProbedBackend>> try_backends(const Config& config);
+
+front::Policy policy_in(const Config& config);
+// What a call that asks for nothing would get of these.
+front::Decision choose(const Config& config, const std::vector<ProbedBackend>& backends);
 
 }  // namespace isogate::cli

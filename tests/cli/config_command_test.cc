@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -44,6 +45,9 @@ TEST(ConfigCommand, CheckLooksAtWhatTheConfigurationNames) {
       {"backends: [{name: local, run_as: nobody-such}]", ":3:", "there is no user `nobody-such`"},
       {"shared_dirs: [{prefix: docs, path: /nowhere}]\nbackends: [{name: local}]", "`shared_dirs[0].path`",
        "cannot find the directory `/nowhere`"},
+      {"backends: [{name: local, groups: [no-such-group]}]", "`backends[0].groups[0]`",
+       "there is no group `no-such-group`"},
+      {"log: {file: /tmp}\nbackends: [{name: local}]", "`log.file`", "`/tmp` is a directory"},
       {"log: {file: /nowhere/isogate.log}\nbackends: [{name: local}]", "`log.file`", "`/nowhere`"},
       {"tls: {cert: /nowhere/cert.pem, key: /nowhere/key.pem}\nbackends: [{name: local}]", "`tls.cert`",
        "/nowhere/cert.pem"}};
@@ -57,6 +61,43 @@ TEST(ConfigCommand, CheckLooksAtWhatTheConfigurationNames) {
     EXPECT_EQ(done.out, "") << wrong.yaml;
     EXPECT_NE(done.err.find(wrong.place), std::string::npos) << wrong.yaml << "\n" << done.err;
     EXPECT_NE(done.err.find(wrong.reason), std::string::npos) << wrong.yaml << "\n" << done.err;
+  }
+}
+
+TEST(ConfigCommand, CheckRefusesAStateDirectoryThatAStartRefuses) {
+  TemporaryDirectory directory;
+  const std::string state = directory.path() + "/state";
+  ASSERT_EQ(::mkdir(state.c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(state.c_str(), 0777), 0);
+  const std::string file = directory.file("c.yaml",
+                                          "allow_unisolated: true\nbackends: [{name: local}]\n"
+                                          "state_dir: " +
+                                              state + "\n");
+  auto done = run_isogate({"config", "check", file});
+  EXPECT_EQ(done.exit_code, 1) << done.out;
+  EXPECT_NE(done.err.find("refusing to use `" + state + "`: its mode is 0777"), std::string::npos)
+      << done.err;
+}
+
+TEST(ConfigCommand, CheckWarnsOfWhatHasNoEffectOrCannotServe) {
+  const std::pair<const char*, const char*> all[] = {
+      {"min_isolation: container\nbackends: [{name: local}]",
+       "warning: no backend of this file can serve a call here: `local`, its isolation is none, below the "
+       "container"},
+      {"backends: [{name: local, images: ['debian:*']}]", "`backends[0].images`: has no effect"},
+      {"backends: [{name: local, groups: [daemon]}]", "`backends[0].groups`: has no effect"},
+      {"backends: [{name: local}]\ntls: {client_auth: optional}", "`tls.client_auth`: has no effect"},
+      {"backends: [{name: local}]\nlisten: ['127.0.0.1:9090', 'unix:/nowhere/x.sock']",
+       "`listen[1]`: there is no directory `/nowhere`"}};
+  for (const auto& [yaml, warning] : all) {
+    TemporaryDirectory directory;
+    auto done = run_isogate(
+        {"config", "check",
+         directory.file("c.yaml", "plugin_dir: " ISOGATE_BUILD_DIR "/plugins\nallow_unisolated: true\n" +
+                                      std::string(yaml) + "\n")});
+    EXPECT_EQ(done.exit_code, 0) << yaml << done.err;
+    EXPECT_NE(done.out.find(": valid\n"), std::string::npos) << yaml;
+    EXPECT_NE(done.err.find(warning), std::string::npos) << yaml << "\n" << done.err;
   }
 }
 
@@ -121,8 +162,7 @@ TEST(ConfigCommand, ClientVariablesAreNoMistake) {
   auto done =
       run_isogate({"config", "check", directory.file("c.yaml", "backends: [{name: local}]\n")}, options);
   EXPECT_EQ(done.exit_code, 0);
-  for (const auto& [name, value] : options.env)
-    EXPECT_EQ(done.err.find(name), std::string::npos) << done.err;
+  for (const auto& [name, value] : options.env) EXPECT_EQ(done.err.find(name), std::string::npos) << done.err;
 }
 
 TEST(ConfigCommand, ShowHidesSecrets) {

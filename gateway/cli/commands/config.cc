@@ -1,4 +1,5 @@
 // isogate config check, show, schema, docs
+#include <grp.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,31 +13,37 @@
 #include "gateway/cli/probe_hosts.h"
 #include "gateway/config/plugin_place.h"
 #include "gateway/config/settings.h"
+#include "gateway/host/plugin/describe.h"
 #include "gateway/supervisor/accounts.h"
+#include "gateway/supervisor/state_dir.h"
 #include "gateway/supervisor/tls_files.h"
 #include "lib/redact.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
 
 struct TrialReport {
   std::vector<std::string> mistakes;  // one line each: place, setting, what is wrong
+  std::vector<std::string> warnings;  // what a gateway starts with, and probably should not
   std::vector<std::string> notes;     // what does not keep a gateway from starting, or could not be looked at
   bool interrupted = false;           // by a signal, before everything was looked at
 };
 
-// What a configuration names, looked at as a start would: files, users, and each backend by starting its
-// backend host for a moment.
+// What a configuration names, looked at as a start would: files, directories, users, and each backend by
+// starting its backend host for a moment, with one probe.
 class Trial {
  public:
   explicit Trial(const Loaded& loaded) : loaded_(loaded), config_(loaded.config) {}
 
   TrialReport run() {
     check_tls();
-    check_directory("log.file", directory_of(config_.log.file));
+    check_log_file();
+    check_unix_listeners();
     for (size_t i = 0; i < config_.shared_dirs.size(); ++i)
       check_directory("shared_dirs[" + std::to_string(i) + "].path", config_.shared_dirs[i].path);
     check_users();
+    check_state_dir();
     check_backends();
     return std::move(report_);
   }
@@ -44,6 +51,9 @@ class Trial {
  private:
   void wrong(const std::string& path, const std::string& what) {
     report_.mistakes.push_back(setting_prefix(loaded_.places, path) + what);
+  }
+  void warn(const std::string& path, const std::string& what) {
+    report_.warnings.push_back(setting_prefix(loaded_.places, path) + what);
   }
 
   static std::string directory_of(const std::string& file) {
@@ -60,8 +70,47 @@ class Trial {
       wrong(setting, "`" + path + "` is no directory");
   }
 
+  void check_log_file() {
+    const size_t before = report_.mistakes.size();
+    check_directory("log.file", directory_of(config_.log.file));
+    struct stat info {};
+    if (report_.mistakes.size() == before && !config_.log.file.empty() &&
+        ::stat(config_.log.file.c_str(), &info) == 0 && S_ISDIR(info.st_mode))
+      wrong("log.file", "`" + config_.log.file + "` is a directory; name a file in it");
+  }
+
+  // No mistake: a service manager may make it at the start (RuntimeDirectory=).
+  void check_unix_listeners() {
+    constexpr std::string_view kUnixPrefix = "unix:";
+    for (size_t i = 0; i < config_.listen.size(); ++i) {
+      struct stat info {};
+      if (!config_.listen[i].starts_with(kUnixPrefix)) continue;
+      const std::string directory = directory_of(config_.listen[i].substr(kUnixPrefix.size()));
+      if (::stat(directory.c_str(), &info) != 0 && errno == ENOENT)
+        warn("listen[" + std::to_string(i) + "]",
+             "there is no directory `" + directory +
+                 "`, and no start makes it: let the service make it, or: install -d -m 0755 " + directory);
+    }
+  }
+
+  // Of the accounts that it needs check_users() has reported those that are missing.
+  void check_state_dir() {
+    const auto accounts = supervisor::find_accounts(config_);
+    if (!accounts.ok()) return;
+    struct stat info {};
+    const bool foreign =
+        ::geteuid() != 0 && ::stat(config_.state_dir.c_str(), &info) == 0 && info.st_uid != ::geteuid();
+    if (foreign)
+      return report_.notes.push_back("state_dir: `" + config_.state_dir +
+                                     "` belongs to another user: only the gateway's user can check it");
+    if (auto checked = supervisor::check_state_dir(config_, *accounts); !checked.ok())
+      report_.mistakes.push_back(checked.error().message);
+  }
+
   // Its message begins with the setting.
   void check_tls() {
+    if (config_.tls.client_ca.empty() && loaded_.places.contains("tls.client_auth"))
+      warn("tls.client_auth", "has no effect without `tls.client_ca`");
     auto read = supervisor::read_tls_files(config_.tls);
     if (read.ok()) return;
     const std::string& text = read.error().message;
@@ -83,6 +132,11 @@ class Trial {
 
   // The default matters to root alone.
   void check_user(size_t i) {
+    const auto& groups = config_.backends[i].groups;
+    for (size_t j = 0; j < groups.size(); ++j)
+      if (::getgrnam(groups[j].c_str()) == nullptr)
+        wrong("backends[" + std::to_string(i) + "].groups[" + std::to_string(j) + "]",
+              "there is no group `" + groups[j] + "`");
     const std::string& name = config_.backends[i].run_as;
     if (::getpwnam(name.c_str()) != nullptr || name == BackendConfig().run_as) return;
     wrong("backends[" + std::to_string(i) + "].run_as", "there is no user `" + name + "`");
@@ -96,13 +150,42 @@ class Trial {
       const ProbedBackend& backend = (*tried)[i];
       const std::string& reason = backend.candidate.reason;
       std::string path = "backends[" + std::to_string(i) + "]";
-      if (backend.setting && !backend.setting->empty()) path += "." + *backend.setting;
       if (backend.setting)
-        wrong(path, reason);
+        wrong(backend.setting->empty() ? path : path + "." + *backend.setting, reason);
       else
         report_.notes.push_back("backend " + backend.config.name + ": " +
                                 (reason.empty() ? plugin_file(config_, backend.config) : "note: " + reason));
+      if (backend.candidate.probe) check_probed(path, backend);
     }
+    if (report_.mistakes.empty()) check_choice(*tried);
+  }
+
+  // What has no effect, or does not work now.
+  void check_probed(const std::string& path, const ProbedBackend& backend) {
+    const ipc::Probe& probe = *backend.candidate.probe;
+    const BackendConfig& config = backend.config;
+    if (probe.verdict == ISOGATE_PROBE_UNAVAILABLE)
+      report_.notes.push_back("backend " + config.name +
+                              ": note: its probe says unavailable: " + printable(probe.detail, 1000));
+    const uint64_t capabilities = probe.capabilities | backend.hello->capabilities;
+    if (!config.images.empty() && (capabilities & ISOGATE_CAP_IMAGE) == 0)
+      warn(path + ".images", "has no effect: this backend's sandboxes have no images");
+    if (config.groups.empty() && config.run_as == BackendConfig().run_as) return;
+    const auto described = describe_plugin(plugin_file(config_, config), config.sha256, "");
+    if (!described.ok() || (described->flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) == 0) return;
+    const std::string why = "has no effect: the backend host of plugin `" + described->id +
+                            "` stays root, with the capabilities that the plugin names";
+    if (!config.groups.empty()) warn(path + ".groups", why);
+    if (config.run_as != BackendConfig().run_as) warn(path + ".run_as", why);
+  }
+
+  void check_choice(const std::vector<ProbedBackend>& tried) {
+    const front::Decision decision = choose(config_, tried);
+    if (decision.chosen) return;
+    std::string reasons;
+    for (const auto& verdict : decision.verdicts)
+      reasons += (reasons.empty() ? ": `" : " | `") + verdict.name + "`, " + verdict.reason;
+    report_.warnings.push_back("no backend of this file can serve a call here" + reasons);
   }
 
   const Loaded& loaded_;
@@ -151,6 +234,7 @@ int run_config_check(const ConfigOptions& options) {
   const std::string file = loaded->file.empty() ? "defaults and environment" : loaded->file;
   const TrialReport report = Trial(*loaded).run();
   if (report.interrupted) return kInterrupted;
+  for (const std::string& warning : report.warnings) complain(for_terminal("warning: " + warning));
   if (!report.mistakes.empty()) return report_mistakes(file, report.mistakes);
   print(file + ": valid\n");
   for (const std::string& note : report.notes) print(for_terminal(note + "\n"));

@@ -14,18 +14,14 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 OrderedJson report_of(const Config& config, const std::vector<ProbedBackend>& backends) {
-  front::Policy policy{config.require_remote, config.min_isolation, config.allow_unisolated,
-                       config.fallback_allowed};
-  std::vector<front::Candidate> candidates;
-  for (const ProbedBackend& backend : backends) candidates.push_back(backend.candidate);
-  front::Decision decision = front::select(candidates, policy, {});
+  const front::Decision decision = choose(config, backends);
   OrderedJson list = OrderedJson::array();
   for (size_t i = 0; i < backends.size(); ++i) {
     const auto& [config_of, hello, candidate, setting] = backends[i];
     list.push_back(front::backend_json({config_of, hello, candidate.probe, candidate.state, candidate.reason},
                                        decision.verdicts[i], decision));
   }
-  return {{"backends", list}, {"policy", front::policy_json(policy)}};
+  return {{"backends", list}, {"policy", front::policy_json(policy_in(config))}};
 }
 
 std::string report_text(const OrderedJson& report) {
