@@ -64,7 +64,13 @@ int run_key_new(bool json, bool e2b) {
 }
 
 int run_key_hash(bool json) {
-  auto key = ::isatty(0) != 0 ? ask_without_echo() : read_line(0);
+  const bool asks = ::isatty(0) != 0;
+  auto key = asks ? ask_without_echo() : read_line(0);
+  char more = 0;
+  if (!asks && key.ok() && ::read(0, &more, 1) == 1) {
+    complain("there is more than one line on stdin: hash one key at a time");
+    return kFailed;
+  }
   if (!key.ok() || key->empty()) {
     complain(key.ok() ? "there is no key on stdin" : key.error().message);
     return kFailed;
