@@ -56,6 +56,7 @@ Result<std::string> find_key(const ClientOptions& options, const Endpoint& endpo
   // The socket knows its peer. What lies in local.key may be left from before keys were configured. And who
   // listens on a port that nobody named may be anybody.
   if (!named || !endpoint.on_this_machine() || !endpoint.unix_path.empty()) return std::string();
+  if (!endpoint.cert_file.empty()) return std::string();  // it stands for somebody itself
   std::string path = state_dir_of(options) + "/local.key";
   auto key = read_key(path, false);
   return key.ok() && !key->empty() ? checked(*key, "`" + path + "`") : key;
@@ -155,7 +156,15 @@ Result<HttpClient> find_gateway(const ClientOptions& options) {
   if (const std::string url = named_url(options); !url.empty()) {
     auto endpoint = parse_url(url);
     if (!endpoint.ok()) return endpoint.error();
-    endpoint->ca_file = options.ca_file.empty() ? environment("ISOGATE_CA_FILE") : options.ca_file;
+    const auto file = [](const std::string& given, const char* variable) {
+      return given.empty() ? environment(variable) : given;
+    };
+    endpoint->ca_file = file(options.ca_file, "ISOGATE_CA_FILE");
+    endpoint->cert_file = file(options.cert_file, "ISOGATE_CERT_FILE");
+    endpoint->cert_key_file = file(options.cert_key_file, "ISOGATE_CERT_KEY_FILE");
+    if (endpoint->cert_file.empty() && !endpoint->cert_key_file.empty())
+      return invalid("a client key without its certificate: give --cert or ISOGATE_CERT_FILE, too");
+    if (endpoint->cert_key_file.empty()) endpoint->cert_key_file = endpoint->cert_file;
     return client_of(options, *endpoint, true);
   }
   if (auto client = over_socket(options); client.ok() || names_state_dir(options)) return client;
@@ -190,9 +199,11 @@ Explanation explain(const Error& error) {
     why.advice =
         "Its user and root may; others come by TCP with a key: --url or ISOGATE_URL, and ISOGATE_KEY.";
   else if (error.status == ISOGATE_UNAVAILABLE && error.os_errno == EPROTO)
-    why.advice = "TLS failed, or a file for it cannot be read: see --url and --ca-file.";
+    why.advice = "TLS failed, or a file for it cannot be read: see --url, --ca-file and --cert.";
   else if (error.status == ISOGATE_UNAVAILABLE)
-    why.advice = "Start one with `isogate serve`, or name it with --url or ISOGATE_URL.";
+    why.advice =
+        "Start one with `isogate serve`, or name it: --url or ISOGATE_URL, or its state directory with\n"
+        "  --state-dir or ISOGATE_STATE_DIR.";
   else if (error.status == ISOGATE_LOST)
     why.advice = "What became of the call is not known: look before you repeat it.";
   return why;

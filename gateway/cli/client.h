@@ -14,7 +14,8 @@ namespace isogate::cli {
 // --url or ISOGATE_URL; else <state-dir>/isogate.sock, and nothing else where --state-dir or
 // ISOGATE_STATE_DIR names that directory; else, if no gateway answers there, 127.0.0.1:9090. The key:
 // --key-file, ISOGATE_KEY, else <state-dir>/local.key, which is sent only to this machine, if the URL was
-// named, and not over a Unix socket: there the gateway knows its peer, and a wrong key would be refused.
+// named, and not over a Unix socket: there the gateway knows its peer, and a wrong key would be refused. Nor
+// beside a client certificate.
 Result<HttpClient> find_gateway(const ClientOptions& options);
 
 // As find_gateway, but by TCP only if that was named; nullopt if nothing was named and there is no state

@@ -56,6 +56,14 @@ void add_endpoint(CLI::App* command, ClientOptions& client) {
       ->add_option("--ca-file", client.ca_file,
                    "With https: trust these authorities, PEM (ISOGATE_CA_FILE; else the system's)")
       ->type_name("FILE");
+  command
+      ->add_option("--cert", client.cert_file,
+                   "With https: present this client certificate, PEM (ISOGATE_CERT_FILE)")
+      ->type_name("FILE");
+  command
+      ->add_option("--cert-key", client.cert_key_file,
+                   "Its key, PEM (ISOGATE_CERT_KEY_FILE; else in the file of --cert)")
+      ->type_name("FILE");
   command->add_option("--state-dir", client.state_dir, "Where a local gateway's socket and key are")
       ->type_name("DIR");
   command

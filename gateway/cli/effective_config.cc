@@ -12,7 +12,8 @@ LoadOptions load_options(const ConfigOptions& options) {
   load.flags = options.flags;
   load.backends = options.backends;
   load.port = options.port;
-  load.known_environment = {"ISOGATE_URL", "ISOGATE_KEY", "ISOGATE_CA_FILE"};
+  load.known_environment = {"ISOGATE_URL", "ISOGATE_KEY", "ISOGATE_CA_FILE", "ISOGATE_CERT_FILE",
+                            "ISOGATE_CERT_KEY_FILE"};
   return load;
 }
 

@@ -45,20 +45,21 @@ Error silent(const Endpoint& endpoint, double wait_sec) {
 Poco::Timespan time_span(double sec) { return Poco::Timespan(static_cast<int64_t>(sec * 1e6)); }
 
 // A TLS handshake over a connected socket. The other side's certificate must be valid for `host`, a name or
-// an address, and lead to an authority of ca_file (PEM), or of the system where that is empty. Throws
-// Poco::Exception, also for a file that cannot be read.
-Poco::Net::StreamSocket secured(const Poco::Net::StreamSocket& plain, const std::string& host,
-                                const std::string& ca_file) {
+// an address, and lead to an authority of ca_file (PEM), or of the system where that is empty. Presents the
+// client certificate, if there is one. Throws Poco::Exception, also for a file that cannot be read.
+Poco::Net::StreamSocket secured(const Poco::Net::StreamSocket& plain, const Endpoint& endpoint) {
   using Poco::Net::Context;
   Context::Params params;
   params.verificationMode = Context::VERIFY_STRICT;
-  params.caLocation = ca_file;
-  params.loadDefaultCAs = ca_file.empty();
+  params.caLocation = endpoint.ca_file;
+  params.loadDefaultCAs = endpoint.ca_file.empty();
+  params.certificateFile = endpoint.cert_file;
+  params.privateKeyFile = endpoint.cert_key_file;
   Context::Ptr context = new Context(Context::TLS_CLIENT_USE, params);
   context->requireMinimumProtocol(Context::PROTO_TLSV1_2);
-  auto socket = Poco::Net::SecureStreamSocket::attach(plain, host, context);
+  auto socket = Poco::Net::SecureStreamSocket::attach(plain, endpoint.host, context);
   socket.completeHandshake();
-  socket.verifyPeerCertificate(host);
+  socket.verifyPeerCertificate(endpoint.host);
   return socket;
 }
 
@@ -74,7 +75,7 @@ Poco::Net::StreamSocket connect(const Endpoint& endpoint, double wait_sec) {
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
   }
-  if (endpoint.tls) return secured(socket, endpoint.host, endpoint.ca_file);
+  if (endpoint.tls) return secured(socket, endpoint);
   return socket;
 }
 
@@ -148,14 +149,27 @@ Result<bool> send(HTTPClientSession& session, Poco::Net::HTTPRequest& head, cons
   return sent;
 }
 
+// By TLS 1.3 a server asks for a certificate, and refuses one, after the client's handshake.
+std::optional<Error> refused_certificate(const Endpoint& endpoint, const Poco::Exception& error) {
+  const std::string why = one_line(error), hint = endpoint.tls_hint(why);
+  const bool alert = dynamic_cast<const Poco::Net::SSLException*>(&error) != nullptr &&
+                     why.find("alert") != std::string::npos;
+  if (!alert || hint.empty()) return std::nullopt;
+  return Error{ISOGATE_UNAVAILABLE, EPROTO,
+               "cannot reach the gateway at " + endpoint.text() + ": " + why + hint};
+}
+
 // The answer of a gateway that closed its side in the middle of a request: mostly the reason.
-Result<HttpAnswer> early_answer(Poco::Net::StreamSocket& socket, const std::string& broken) {
+Result<HttpAnswer> early_answer(Poco::Net::StreamSocket& socket, const Endpoint& endpoint) {
+  const std::string broken =
+      "the gateway at " + endpoint.text() + " closed the connection during the request";
   std::string bytes, piece(kPiece, '\0');
   socket.setReceiveTimeout(Poco::Timespan(2, 0));
   try {
     for (int n; (n = socket.receiveBytes(piece.data(), kPiece)) > 0;)
       bytes.append(piece, 0, static_cast<size_t>(n));
-  } catch (const Poco::Exception&) {  // what came before is what there is
+  } catch (const Poco::Exception& error) {  // what came before is what there is
+    if (auto refused = refused_certificate(endpoint, error)) return *refused;
   }
   size_t end = bytes.find("\r\n\r\n");
   if (end == std::string::npos) return lost(broken);
@@ -232,9 +246,10 @@ std::string Endpoint::tls_hint(std::string why) const {
   const auto has = [&why](const char* words) { return why.find(words) != std::string::npos; };
   if (has("wrong version") || has("packet length") || has("http request"))
     return "; it seems to speak no TLS: write http://";
-  if (has("certificate required") || has("handshake failure"))
-    return "; it asks for a client certificate, which this program does not have: use its Unix socket, or "
-           "curl";
+  if (cert_file.empty() && (has("certificate required") || has("handshake failure")))
+    return "; it asks for a client certificate: give --cert and --cert-key, or use its Unix socket";
+  if (!cert_file.empty() && has("alert"))
+    return "; it does not accept the client certificate `" + cert_file + "`";
   if (has("verif") || has("certificate"))
     return ca_file.empty()
                ? "; name its certificate authority with --ca-file or ISOGATE_CA_FILE"
@@ -333,13 +348,12 @@ Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySi
     auto head = head_of(request, endpoint_, key_);
     auto sent = send(session, head, request);
     if (!sent.ok()) return sent.error();
-    if (!*sent)
-      return early_answer(socket,
-                          "the gateway at " + endpoint_.text() + " closed the connection during the request");
+    if (!*sent) return early_answer(socket, endpoint_);
     return read_answer(session, request, sink, endpoint_);
   } catch (const Poco::TimeoutException&) {
     return silent(endpoint_, request.wait_sec);
   } catch (const Poco::Exception& error) {
+    if (auto refused = refused_certificate(endpoint_, error)) return *refused;
     return lost("the connection to the gateway at " + endpoint_.text() + " broke: " + one_line(error) +
                 (endpoint_.tls || !endpoint_.unix_path.empty()
                      ? ""

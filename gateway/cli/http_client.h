@@ -27,7 +27,8 @@ struct Endpoint {
   uint16_t port = 0;
   std::string unix_path;  // not empty: a Unix socket
   bool tls = false;  // of TCP: the gateway proves itself for `host`, by ca_file or the system's authorities
-  std::string ca_file;  // PEM; empty: the system's
+  std::string ca_file;                   // PEM; empty: the system's
+  std::string cert_file, cert_key_file;  // PEM; both empty: no client certificate
 
   [[nodiscard]] std::string text() const;
   [[nodiscard]] std::string host_field() const;  // the header Host

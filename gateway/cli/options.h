@@ -13,7 +13,7 @@
 namespace isogate::cli {
 
 struct ClientOptions {
-  std::string url, state_dir, key_file, ca_file;
+  std::string url, state_dir, key_file, ca_file, cert_file, cert_key_file;
   bool json = false;
 };
 

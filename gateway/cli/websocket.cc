@@ -17,14 +17,20 @@ constexpr size_t kRefusalMost = 1u << 20;
 constexpr size_t kUnsentMost = 1u << 20;  // stdin is held back long before
 constexpr uint16_t kNormalClosure = 1000;
 
+std::string read_pem(const std::string& path) {
+  auto text = net::read_operator_file(path);
+  if (!text) throw net::NetError(ISOGATE_INVALID_ARGUMENT, "cannot read the file `" + path + "`");
+  return *std::move(text);
+}
+
 net::Target target_of(const Endpoint& endpoint) {
   net::Target target{"the gateway", endpoint.text(), endpoint.unix_path, endpoint.host, endpoint.port};
   if (!endpoint.tls) return target;
   target.tls.emplace();
-  if (endpoint.ca_file.empty()) return target;
-  target.tls->authority = net::read_operator_file(endpoint.ca_file);
-  if (!target.tls->authority)
-    throw net::NetError(ISOGATE_INVALID_ARGUMENT, "cannot read the file `" + endpoint.ca_file + "`");
+  if (!endpoint.ca_file.empty()) target.tls->authority = read_pem(endpoint.ca_file);
+  if (endpoint.cert_file.empty()) return target;
+  target.tls->certificate = read_pem(endpoint.cert_file);
+  target.tls->key = read_pem(endpoint.cert_key_file);
   return target;
 }
 

@@ -77,7 +77,8 @@ TEST(Man, NamesEveryCommandAndOption) {
 
 TEST(Man, DocumentsTheVariablesOfClients) {
   const std::string page = read_whole(kPage);
-  for (const char* name : {"ISOGATE_URL", "ISOGATE_KEY", "ISOGATE_CA_FILE", "ISOGATE_STATE_DIR"})
+  for (const char* name :
+       {"ISOGATE_URL", "ISOGATE_KEY", "ISOGATE_CA_FILE", "ISOGATE_CERT_FILE", "ISOGATE_STATE_DIR"})
     EXPECT_NE(page.find(std::string("\n.B ") + name + "\n"), std::string::npos) << name;
 }
 

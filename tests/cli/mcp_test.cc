@@ -323,8 +323,8 @@ TEST(McpCommand, WithoutAGatewayItSaysSo) {
   Json refused = shim.call(initialize(0));
   const auto message = refused.at("error").at("message").get<std::string>();
   EXPECT_EQ(message, "cannot reach the gateway at " + url +
-                         ": Connection refused. Start one with `isogate serve`, or name it with --url or "
-                         "ISOGATE_URL.");
+                         ": Connection refused. Start one with `isogate serve`, or name it: --url or "
+                         "ISOGATE_URL, or its state directory with --state-dir or ISOGATE_STATE_DIR.");
   Json failed = shim.call(request_2025("x", "tools/call", exec("true")));
   EXPECT_EQ(failed["result"]["isError"], true) << failed;
   EXPECT_FALSE(failed["result"].contains("resultType"));

@@ -43,6 +43,29 @@ TEST_F(CommandLine, AttachesOverTls) {
   }
 }
 
+TEST_F(CommandLine, PresentsAClientCertificate) {
+  start("client_ca: " + authority_.certificate() +
+        ", client_auth: required, clients: [{name: host, tenant: alpha, san: 'DNS:host.example.org'}]");
+  authority_.sign("host", "DNS:host.example.org");
+  const auto with = [&](std::vector<std::string> arguments) {
+    ProgramOptions options;
+    options.env = {{"ISOGATE_URL", url()}, {"ISOGATE_CA_FILE", authority_.certificate()}};
+    options.stdin_bytes = "typed";
+    return run_isogate(std::move(arguments), options);
+  };
+  const auto none = with({"sandbox", "ls"});
+  EXPECT_EQ(none.exit_code, 125) << none.out;
+  EXPECT_NE(none.err.find("asks for a client certificate: give --cert"), std::string::npos) << none.err;
+  const std::string cert = authority_.file("host.pem"), key = authority_.file("host.key");
+  const auto ran = with({"exec", "--cert", cert, "--cert-key", key, "-c", "echo hello"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.out, "hello\n");
+  const auto attached = with({"exec", "-i", "--cert", cert, "--cert-key", key, "-c", "cat"});
+  EXPECT_EQ(attached.out, "typed") << attached.err;
+  const auto alone = with({"ps", "--cert-key", key});
+  EXPECT_EQ(alone.exit_code, 2) << alone.err;
+}
+
 TEST_F(CommandLine, AGatewayThatIsNotTrustedIsNotToBeStarted) {
   start();
   const Authority other("another authority");

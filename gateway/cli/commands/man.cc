@@ -180,6 +180,14 @@ The API key.
 With https, the certificate authorities to trust, as
 .B \-\-ca\-file\fR.
 .TP
+.B ISOGATE_CERT_FILE
+With https, the client certificate, as
+.B \-\-cert\fR.
+.TP
+.B ISOGATE_CERT_KEY_FILE
+The key of that certificate, as
+.B \-\-cert\-key\fR.
+.TP
 .B ISOGATE_STATE_DIR
 The state directory.
 .TP
