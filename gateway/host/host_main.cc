@@ -77,8 +77,14 @@ Result<Start> receive_start() {
 
 Result<void> drop_privileges(const Description& description, const BackendConfig& backend) {
   if (!started_by_root()) return stay_same_user();
-  if ((description.flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0)
+  if ((description.flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0) {
+    if (!backend.groups.empty() || backend.run_as != BackendConfig().run_as)
+      log::warn("setting_without_effect",
+                {{"backend", backend.name},
+                 {"setting", backend.groups.empty() ? "run_as" : "groups"},
+                 {"reason", "the backend host of plugin `" + description.id + "` stays root"}});
     return keep_capabilities(description.linux_capabilities);
+  }
   return become_user(backend.run_as, backend.groups);
 }
 
@@ -164,7 +170,7 @@ void tell_supervisor(const json& message) {
 }
 
 int fail(const std::string& backend, const Failure& failure) {
-  log::error("backend_start_failed", {{"backend", backend}, {"reason", failure.error.message}});
+  log::info("backend_start_failed", {{"backend", backend}, {"reason", failure.error.message}});
   json message = {{"type", "failed"}, {"message", failure.error.message}};
   if (failure.setting) message["setting"] = *failure.setting;
   tell_supervisor(message);
@@ -205,7 +211,10 @@ Capacity capacity_of(const LimitsConfig& limits, uint32_t isolation) {
                 {"wanted", wanted.calls},
                 {"sandboxes", most.sandboxes},
                 {"wanted_sandboxes", wanted.sandboxes},
-                {"open_files", static_cast<uint64_t>(files.rlim_cur)}});
+                {"open_files", static_cast<uint64_t>(files.rlim_cur)},
+                {"remedy",
+                 "raise the limit of open files (LimitNOFILE= of the service, ulimit -n -H), or lower "
+                 "limits.max_execs and limits.max_sandboxes"}});
   return most;
 }
 

@@ -8,6 +8,7 @@
 #include "gateway/config/schema.h"
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
+#include "lib/capabilities.h"
 #include "lib/log.h"
 #include "lib/text.h"
 
@@ -132,9 +133,19 @@ Result<void> Instance::make() {
     return Error{ISOGATE_PERMISSION_DENIED, 0,
                  "backend `" + backend_.name + "` runs commands on this host, so it can never serve under " +
                      "require_remote; take it out of `backends`, or do without require_remote"};
+  const bool without_isolation =
+      description().isolation == ISOGATE_ISOLATION_NONE && !config_.allow_unisolated;
+  if (status == ISOGATE_PERMISSION_DENIED && without_isolation &&
+      config_.min_isolation > ISOGATE_ISOLATION_NONE)
+    return Error{ISOGATE_PERMISSION_DENIED, 0,
+                 "backend `" + backend_.name +
+                     "` does not isolate, so it can never serve under min_isolation: " +
+                     std::string(isolation_name(config_.min_isolation)) +
+                     "; take it out of `backends`, or lower min_isolation"};
   Error error = status == ISOGATE_OK ? plugin_defect("create() answered OK without a backend")
                                      : plugin_failure(status, abi.error);
-  error.message = "backend `" + backend_.name + "` cannot be created: " + error.message;
+  if (const std::string name = "backend `" + backend_.name + "` "; !error.message.starts_with(name))
+    error.message = name + "cannot be created: " + error.message;
   return error;
 }
 
