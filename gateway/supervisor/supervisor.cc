@@ -291,6 +291,8 @@ void Supervisor::handle(int signal_number) {
     case SIGUSR1:
       if (const auto reopened = context_.log.reopen(); !reopened)
         log::error("log_reopen_failed", {{"reason", reopened.error().message}});
+      else if (context_.log.relays())
+        log::info("log_reopened", {});
       return;
     default:
       return terminate();

@@ -340,6 +340,7 @@ TEST_F(Lifecycle, with_a_log_file_the_children_write_there_too) {
   for (int i = 0; i < 500 && ::access(path.c_str(), F_OK) != 0; ++i) ::usleep(20'000);
   gateway.signal(SIGTERM);
   EXPECT_EQ(gateway.wait(), 0);
+  EXPECT_NE(read_whole(path).find("\"log_reopened\""), std::string::npos);
   EXPECT_NE(read_whole(path).find("front got drain"), std::string::npos);
   EXPECT_NE(read_whole(path).find("\"stopped\""), std::string::npos);
 }
