@@ -123,10 +123,23 @@ asio::awaitable<std::optional<isogate_kept_state>> read_state(std::shared_ptr<Pi
   co_return state;
 }
 
-ApiError waited_too_long(uint32_t seconds) {
+// What keeps this sandbox's execs waiting, as far as one of the limits tells.
+std::string full_limit(const App& app, const Sandbox& in) {
+  const LimitsConfig& limits = app.config.limits;
+  if (app.admission.running(in.row.sandbox_id) >= limits.max_execs_per_sandbox)
+    return "as many execs of this agent run as limits.max_execs_per_sandbox admits, " +
+           std::to_string(limits.max_execs_per_sandbox);
+  if (app.admission.running() >= limits.max_execs)
+    return "as many execs run as limits.max_execs admits, " + std::to_string(limits.max_execs);
+  return "the tenant or the backend runs as many execs as its share admits, or starts others first";
+}
+
+ApiError waited_too_long(const App& app, const Sandbox& in) {
   return {.code = Code::kRateLimited,
-          .message = "no place became free within " + std::to_string(seconds) +
-                     " s (limits.exec_queue_timeout_sec), and nothing of this exec ran; try again later",
+          .message = "no place became free within " +
+                     std::to_string(app.config.limits.exec_queue_timeout_sec) +
+                     " s (limits.exec_queue_timeout_sec): " + full_limit(app, in) +
+                     "; nothing of this exec ran; try again later",
           .retry_after_sec = 5};
 }
 
@@ -157,7 +170,7 @@ asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shar
   const uint32_t limit = app.config.limits.exec_queue_timeout_sec;
   const bool in_time = co_await turn->came.wait_for(std::chrono::seconds(limit));
   in.kills.erase(&cancel);
-  if (!in_time && leave()) throw waited_too_long(limit);
+  if (!in_time && leave()) throw waited_too_long(app, in);
   if (app.draining) throw draining();
   if (killer.killed()) throw ClientGone{};
   if (ended) {

@@ -57,11 +57,13 @@ SandboxPtr SandboxRegister::find_or_make(const std::string& id, const Wanted& wa
   const auto own = per_tenant_.find(wanted.tenant);
   const bool all_taken = sandboxes_.size() >= most_;
   if (all_taken || (own != per_tenant_.end() && own->second >= most_per_tenant_)) {
-    throw ApiError{.code = Code::kQuotaExceeded,
-                   .message = all_taken ? "there are " + std::to_string(most_) + " sandboxes (max_sandboxes)"
-                                        : "there are " + std::to_string(most_per_tenant_) +
-                                              " sandboxes of this tenant (max_sandboxes_per_tenant); end some"
-                                              " with DELETE /sandboxes/{agent_id}?purge=true"};
+    throw ApiError{
+        .code = Code::kQuotaExceeded,
+        .message = (all_taken ? "there are " + std::to_string(most_) + " sandboxes (limits.max_sandboxes)"
+                              : "there are " + std::to_string(most_per_tenant_) +
+                                    " sandboxes of this tenant (limits.max_sandboxes_per_tenant)") +
+                   "; end some with DELETE /sandboxes/{agent_id}?purge=true, or let the operator "
+                   "raise the limit"};
   }
   return make(id, wanted);
 }

@@ -139,7 +139,8 @@ void check_egress(uint32_t egress, bool denies, Objections& out) {
                 "egress: deny");
       return;
     case ISOGATE_EGRESS_PROXY:
-      return out.add(out.policy, "it has no egress proxy: write egress: deny or egress: allow");
+      return out.add(out.policy, std::string("it has no egress proxy: write egress: ") +
+                                     (denies ? "deny" : "allow") + ", or choose another backend");
     case ISOGATE_EGRESS_ALLOW:
       if (denies)
         out.add(out.policy,

@@ -19,8 +19,8 @@ using namespace sql;
 constexpr Int64 kApplicationId = 0x69736F67;  // "isog"
 constexpr Int64 kSchemaVersion = 7;
 constexpr const char* kRemedy =
-    "; restore it, or move it and its -wal and -shm away: sandboxes are found again, the journal of execs is "
-    "lost";
+    "; restore the state directory from a backup, or move it and its -wal and -shm away: sandboxes are found "
+    "again, the journal of execs is lost";
 
 constexpr const char* kSandboxesTable =
     "CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, agent_id TEXT NOT NULL, "
