@@ -1,5 +1,6 @@
 // Only the workspace module opens what a tenant can name, beneath a descriptor. Elapsed time is measured by a
-// clock that nobody sets. A lower layer includes nothing from a higher one.
+// clock that nobody sets. A lower layer includes nothing from a higher one. Operators know each warning of
+// the log.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -169,6 +170,29 @@ Place place_of(const std::string& path, const Order& order) {
     for (const std::string& prefix : order[line])
       if (path.starts_with(prefix) && prefix.size() > place.prefix.size()) place = {line, prefix};
   return place;
+}
+
+// The name of an event that operators must know.
+const std::regex kEvent(R"(log::(?:warn|error)\(\s*"([a-z_ ]+)\")");
+
+TEST(HouseRules, EveryWarningOfTheLogIsInTheTableForOperators) {
+  const std::filesystem::path root(ISOGATE_SOURCE_DIR);
+  const auto text_of = [](const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string documented = text_of(root / "docs/operations.md");
+  size_t found = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root / "gateway")) {
+    if (entry.path().extension() != ".cc" && entry.path().extension() != ".h") continue;
+    const std::string source = text_of(entry.path());
+    for (std::sregex_iterator at(source.begin(), source.end(), kEvent); at != std::sregex_iterator(); ++at) {
+      ++found;
+      EXPECT_NE(documented.find("`" + (*at)[1].str() + "`"), std::string::npos)
+          << entry.path() << ": " << (*at)[1] << " is not in docs/operations.md";
+    }
+  }
+  EXPECT_GT(found, 50u);
 }
 
 TEST(HouseRules, WhatIsBelowIncludesNothingFromAbove) {
