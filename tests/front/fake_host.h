@@ -72,7 +72,7 @@ class FakeHost {
       } else if (auto* file = std::get_if<ipc::FileCall>(&*call)) {
         reply.status = ISOGATE_UNSUPPORTED;  // it counts no disk
         if (file->verb == ipc::FileVerb::kRead && read) reply.status = read(*file);
-        if (reply.status == ISOGATE_OK) reply.value = ipc::Entry{};
+        if (reply.status == ISOGATE_OK) reply.value = ipc::Entry{.type = ISOGATE_ENTRY_REGULAR};
         if (file->verb == ipc::FileVerb::kWatch) reply.status = until_cancelled(file->call);
       } else if (const auto* dialled = std::get_if<ipc::ConnectCall>(&*call)) {
         EXPECT_EQ(::eventfd_write(dialled->ready.get(), 1), 0);

@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/own_fd.h"
 #include "tests/front/fake_host.h"
 
@@ -44,8 +45,12 @@ TEST_F(FileCallsTest, AnEventOfAClosedDescriptorDoesNotEndTheWaitForBytes) {
     closed.close();
     Transfer transfer(*lease_, ipc::FileVerb::kRead, {});
     asio::post(io_, [&] { signal_event(write.get()); });
+    Alarm too_late(io_.get_executor());
+    too_late.set(std::chrono::seconds(5), [&] { transfer.cancel(); });
     co_await transfer.ready();
+    EXPECT_FALSE(transfer.answered()) << "it waited for the reply";
     EXPECT_EQ(bytes_in(transfer.pipe.native_handle()), 10u);
+    too_late.cancel();
     signal_event(seen.get());
     const ipc::Reply reply = co_await transfer.reply();
     EXPECT_EQ(reply.status, ISOGATE_OK);
