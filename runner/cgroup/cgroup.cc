@@ -349,6 +349,7 @@ Result<Fd> Cgroups::make_namespace(const Limits& limits) const {
   for (int kind = 0; kind < kKinds; ++kind)
     if (asked(limits, kind) != 0 && controllers_[kind].base >= 0)
       groups.insert(bases_[static_cast<size_t>(controllers_[kind].base)].get());
+  if (bounds_in_v1()) groups.insert(bases_[static_cast<size_t>(controllers_[kPids].base)].get());
   if (groups.empty()) return Fd();
   Fd made;
   const auto done = run_apart([&]() -> Result<void> {
@@ -454,11 +455,14 @@ Result<void> Cgroups::join_shared(CgroupSlot& slot) {
   return {};
 }
 
+bool Cgroups::bounds_in_v1() const {
+  return pids_bounded_ && controllers_[kPids].base >= 0 && controllers_[kPids].base != v2_base_;
+}
+
 // v1: a run without a limit on its processes counts all the same. On v2 its leaf does, if it has one.
 void Cgroups::join_bound(CgroupSlot& slot) const {
-  const int index = controllers_[kPids].base;
-  if (!pids_bounded_ || index < 0 || index == v2_base_) return;
-  const CgroupBase* base = bases_[static_cast<size_t>(index)].get();
+  if (!bounds_in_v1()) return;
+  const CgroupBase* base = bases_[static_cast<size_t>(controllers_[kPids].base)].get();
   for (const auto& limit : slot.limits)
     if (limit.base == base) return;
   CgroupLimit limit{base, "", {}, {}};

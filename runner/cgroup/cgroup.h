@@ -60,8 +60,8 @@ class Cgroups {
   // Groups below this one's: `limits` apply to all runs in them together. A limit that cannot be enforced
   // is ISOGATE_UNSUPPORTED, or left out with best_effort. This object outlives them. *name_space, if
   // requested: a cgroup namespace with these groups as roots, for programs that join the groups after
-  // their own namespaces were made: /proc/self/cgroup then shows no path of this host. Empty: there is no
-  // limit.
+  // their own namespaces were made: /proc/self/cgroup then shows no path of this host. Empty: they
+  // join none.
   Result<std::unique_ptr<Cgroups>> nest(const Limits& limits, bool best_effort, Fd* name_space = nullptr);
   // Of nest(), read back.
   [[nodiscard]] Limits in_force() const;
@@ -103,6 +103,7 @@ class Cgroups {
   // Lets each run have its own limit also of a kind that all together have none of.
   void enable_all();
   Result<void> join_shared(CgroupSlot& slot);
+  [[nodiscard]] bool bounds_in_v1() const;
   void join_bound(CgroupSlot& slot) const;
   bool restore_quota();
   void note_quota(CgroupSlot& slot, const Limits& limits) const;

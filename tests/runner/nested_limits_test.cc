@@ -109,9 +109,11 @@ TEST_F(NestedLimits, AllRunsTogetherAreBounded) {
     return counted;
   };
   EXPECT_TRUE(is_counted(*groups_)) << "a run without a limit";
-  const auto nested = groups_->nest({}, false);
+  Fd name_space;
+  const auto nested = groups_->nest({}, false, &name_space);
   ASSERT_TRUE(nested.ok());
   EXPECT_TRUE(is_counted(**nested)) << "in a sandbox without a limit";
+  EXPECT_TRUE(name_space) << "its programs would see this host's path of the group";
 }
 
 TEST_F(NestedLimits, DiskIsRefusedOrLeftOut) {
