@@ -40,6 +40,9 @@
 #ifndef LOCALITY
 #define LOCALITY ISOGATE_LOCALITY_HOST
 #endif
+#ifdef ENDLESS_SCHEMA
+#define SCHEMA "{\"allOf\":[{\"$ref\":\"#\"}]}"
+#endif
 #ifdef DEEP_SCHEMA
 #define NESTED4(x) "[[[[" x "]]]]"
 #define NESTED16(x) NESTED4(NESTED4(NESTED4(NESTED4(x))))

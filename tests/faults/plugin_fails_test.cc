@@ -136,6 +136,8 @@ TEST_F(PluginFails, ACrashIsNoticedThoughAForkedProcessLives) {
             10.0);
   EXPECT_EQ(waits.rest().back().at("outcome"), "unknown");
   EXPECT_TRUE(up_within(5, *gateway));
+  gateway->signal(SIGTERM);
+  EXPECT_GE(gateway->wait(45), 0) << "the forked process is killed then";
 }
 
 TEST_F(PluginFails, ACrashInOpenOrReadIsNoSuccess) {
