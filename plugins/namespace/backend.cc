@@ -279,10 +279,10 @@ void Backend::probe(const sdk::Call&, isogate_probe& result) {
   result.verdict = ISOGATE_PROBE_AVAILABLE;
   result.isolation = ISOGATE_ISOLATION_NAMESPACE;
   result.locality = ISOGATE_LOCALITY_HOST;
-  result.capabilities = abilities.capabilities | sandbox_limits_like(abilities.capabilities) |
-                        ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |
-                        ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_EGRESS_DENY |
-                        ISOGATE_CAP_PROVEN_EXECS;
+  const uint64_t own = abilities.capabilities & ~kSampledLimits;  // none is only sampled here
+  result.capabilities = own | sandbox_limits_like(own) | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_WATCH |
+                        ISOGATE_CAP_PORTS | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE |
+                        ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_PROVEN_EXECS;
   if (as_root_) result.capabilities |= ISOGATE_CAP_USER | ISOGATE_CAP_UID_PER_SANDBOX;
   std::string detail =
       std::string(as_root_ ? "a Linux user, " : "") +
