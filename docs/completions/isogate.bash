@@ -255,33 +255,18 @@ _isogate() {
   case "$path" in
     '') options='--version -h --help'; plain='serve exec shell ps logs attach kill read write cp ls rm watch sandbox port-forward mcp probe plugin config key completion'; files='' ;;
     'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --fallback --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --e2b-listen --e2b-domain --e2b-templates --e2b-timeout-sec --e2b-max-timeout-sec --probe-interval-sec --sandbox-idle-timeout-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-max-spool-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-max-disk-mb-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-background-sec --exec-keep-ended-sec --exec-survive-sec --exec-spool-bytes --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --ports-domain --ports-max-per-sandbox --backends'; plain=''; files='' ;;
-<<<<<<< ours
     'exec') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json -c --command --agent --stdin -i --interactive -t --tty -d --background --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
     'shell') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --rm --image --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation'; plain=''; files='' ;;
     'ps') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json --agent'; plain=''; files='' ;;
-    'logs') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json -f --follow'; plain=''; files='' ;;
-    'attach') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --read-only'; plain=''; files='' ;;
-    'kill') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json -s --signal'; plain=''; files='' ;;
+    'logs') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json -f --follow --agent'; plain=''; files='' ;;
+    'attach') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --read-only --agent'; plain=''; files='' ;;
+    'kill') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json -s --signal --agent'; plain=''; files='' ;;
     'read') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json --agent --scope --user -o --output --offset --limit'; plain=''; files='' ;;
     'write') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json --agent --scope --user --append --mode --durable --replace'; plain=''; files=' -f' ;;
     'cp') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json -r --recursive -f --replace --scope --user'; plain=''; files=' -f' ;;
     'ls') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json --agent --scope --user -R --recursive -l --long'; plain=''; files='' ;;
     'rm') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json --agent --scope --user -r --recursive'; plain=''; files='' ;;
     'watch') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json --agent --scope --user -R --recursive'; plain=''; files='' ;;
-=======
-    'exec') options='-h --help --url --ca-file --state-dir --key-file --json -c --command --agent --stdin -i --interactive -t --tty -d --background --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
-    'shell') options='-h --help --url --ca-file --state-dir --key-file --rm --image --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation'; plain=''; files='' ;;
-    'ps') options='-h --help --url --ca-file --state-dir --key-file --json --agent'; plain=''; files='' ;;
-    'logs') options='-h --help --url --ca-file --state-dir --key-file --json -f --follow --agent'; plain=''; files='' ;;
-    'attach') options='-h --help --url --ca-file --state-dir --key-file --read-only --agent'; plain=''; files='' ;;
-    'kill') options='-h --help --url --ca-file --state-dir --key-file --json -s --signal --agent'; plain=''; files='' ;;
-    'read') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -o --output --offset --limit'; plain=''; files='' ;;
-    'write') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user --append --mode --durable --replace'; plain=''; files=' -f' ;;
-    'cp') options='-h --help --url --ca-file --state-dir --key-file --json -r --recursive -f --replace --scope --user'; plain=''; files=' -f' ;;
-    'ls') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -R --recursive -l --long'; plain=''; files='' ;;
-    'rm') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -r --recursive'; plain=''; files='' ;;
-    'watch') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -R --recursive'; plain=''; files='' ;;
->>>>>>> theirs
     'sandbox') options='-h --help'; plain='create ls rm'; files='' ;;
     'sandbox create') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json --image --backend --min-isolation'; plain=''; files='' ;;
     'sandbox ls') options='-h --help --url --ca-file --cert --cert-key --state-dir --key-file --json --orphans'; plain=''; files='' ;;
