@@ -1,8 +1,8 @@
 #include "gateway/host/plugin/elf.h"
 
 #include <gtest/gtest.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 

@@ -1,8 +1,8 @@
 // The duties of a container's first process, and what a tenant may do to its own reapers.
 #include <sys/wait.h>
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <regex>

@@ -1,4 +1,5 @@
 #include <signal.h>
+
 #include <algorithm>
 
 #include "tests/attacks/attack.h"

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "plugins/docker/seccomp.h"

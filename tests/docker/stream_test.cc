@@ -2,8 +2,8 @@
 #include "plugins/docker/client/engine_stream.h"
 
 #include <sys/socket.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <thread>

@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <array>
 #include <thread>
 

@@ -1,8 +1,8 @@
 #include "gateway/front/exec/ndjson.h"
 
 #include <gtest/gtest.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <random>

@@ -1,6 +1,7 @@
 #include "gateway/front/http/peer_lines.h"
 
 #include <gtest/gtest.h>
+
 #include <algorithm>
 
 #include "lib/log.h"

@@ -1,6 +1,7 @@
 #include "gateway/front/http/refusal_pace.h"
 
 #include <gtest/gtest.h>
+
 #include <algorithm>
 
 namespace isogate::front {

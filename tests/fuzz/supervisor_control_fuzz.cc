@@ -1,8 +1,8 @@
 // What a child sends over its control socket: each line of the input is one raw record. The supervisor
 // accepts known messages, up to a rate, and closes the channel at the first invalid one.
 #include <sys/socket.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>

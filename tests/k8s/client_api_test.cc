@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,8 @@
 // The client against the real cluster of tests/engines/kubernetes.sh.
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>

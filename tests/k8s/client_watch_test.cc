@@ -1,7 +1,7 @@
 // Watches, and what a server may do to them.
 #include <gtest/gtest.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <nlohmann/json.hpp>

@@ -3,8 +3,8 @@
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <fstream>
 
 namespace isogate::testing {

@@ -1,8 +1,8 @@
 // Bytes in frames: exact, bounded, and no stream delays another.
 #include <gtest/gtest.h>
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <thread>

@@ -1,5 +1,6 @@
 // Listings of a hostile runner.
 #include <gtest/gtest.h>
+
 #include <algorithm>
 
 #include "calls.h"

@@ -1,8 +1,8 @@
 #include "gateway/front/e2b/envelopes.h"
 
 #include <gtest/gtest.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
