@@ -98,6 +98,19 @@ TEST_F(SandboxSteps, WhatIsNotKnownOfAnExecsEndIsNullInTheLog) {
   })) << gateway().log();
 }
 
+TEST_F(SandboxSteps, AnEmptyWorkspaceInPlaceOfItsOwnIsLostUntilItIsDeleted) {
+  ASSERT_TRUE(is_sound(run()));
+  ASSERT_TRUE(succeeded(end(false)));
+  for (const auto& entry : std::filesystem::directory_iterator(place_.path()))
+    if (entry.path().extension() == ".workspace") std::filesystem::remove(entry.path());
+  fail("forget");
+  EXPECT_TRUE(refused(run(), 410, "sandbox_lost"));
+  fail("");
+  EXPECT_TRUE(refused(run(), 410, "sandbox_lost"));  // though its backend has that workspace now
+  EXPECT_TRUE(succeeded(end(true)));
+  EXPECT_TRUE(is_sound(run()));
+}
+
 TEST_F(SandboxSteps, AfterAnyThatFailsTheNextCallIsAnErrorOrSound) {
   const std::vector<std::pair<std::string, std::function<void()>>> acts = {
       {"run", [&] { (void)run(); }},

@@ -177,7 +177,7 @@ class StagedBackend final : public sdk::Backend {
     if ((spec.flags & ISOGATE_OPEN_RUNNING_ONLY) != 0) stage_.check("re-attach");
     if (!attach_only) stage_.check("open");
     if (!there && attach_only) throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox");
-    if (!there && (spec.flags & ISOGATE_OPEN_KNOWN) != 0)
+    if (!there && (spec.flags & ISOGATE_OPEN_KNOWN) != 0 && !stage_.fails("forget"))
       throw sdk::Error(ISOGATE_SANDBOX_LOST, "its workspace is gone");
     stage_.make(id + ".workspace");
     stage_.make(id + ".place");

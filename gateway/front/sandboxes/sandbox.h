@@ -36,6 +36,7 @@ struct Sandbox {
   bool known = false;      // in the state store; `row.state`: whether it was ever accepted
   bool runs = false;       // it outlives its host, and one host at a time has it open
   bool left_over = false;  // half-made or half-closed, which the next host is to end
+  bool emptied = false;  // its backend made an empty workspace in place of its own: lost until it is deleted
   // A close that began and has not succeeded, ISOGATE_CLOSE_*: no call but another close may follow.
   std::optional<uint32_t> closing;
   // The host it is open in, replaced or not; null: none. Where it `runs`, held until the next host has it.

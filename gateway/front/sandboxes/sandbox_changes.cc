@@ -109,6 +109,7 @@ struct SandboxChanges::Opening {
     // What fails in the background costs no call.
     if (for_a_call) backend.breakers.started(row.tenant, std::chrono::steady_clock::now());
     const uint32_t known = sandbox.known && row.was_accepted() ? ISOGATE_OPEN_KNOWN : 0u;
+    if (known != 0 && sandbox.emptied) throw workspace_lost();
     const ipc::Reply reply = co_await send(known);
     if (for_a_call) {
       owner.backends_.judge(backend, row, reply);
@@ -144,9 +145,15 @@ struct SandboxChanges::Opening {
   asio::awaitable<void> refuse_emptied() {
     sandbox.runs = runs();
     co_await undo();
+    sandbox.emptied = true;
     row.state = SandboxRow::State::kLost;
-    throw from_backend({ISOGATE_SANDBOX_LOST, 0,
-                        "its workspace is lost: backend `" + config.name + "` opened an empty one instead"});
+    [[maybe_unused]] const auto recorded = co_await owner.records_.put(sandbox);  // the log has it otherwise
+    throw workspace_lost();
+  }
+
+  ApiError workspace_lost() const {
+    return from_backend({ISOGATE_SANDBOX_LOST, 0,
+                         "its workspace is lost: backend `" + config.name + "` opened an empty one instead"});
   }
 
   // False: its backend has nothing of it.

@@ -16,6 +16,7 @@ Result<void> SandboxRegister::load() {
     sandbox->known = true;
     if (sandbox->row.state == SandboxRow::State::kEnding) sandbox->closing = ISOGATE_CLOSE_PURGE;
     sandbox->left_over = !sandbox->row.was_accepted();
+    sandbox->emptied = sandbox->row.state == SandboxRow::State::kLost;
     ++per_tenant_[sandbox->row.tenant];
     note_e2b(sandbox->row);
     sandboxes_.emplace(sandbox->row.sandbox_id, std::move(sandbox));
