@@ -276,7 +276,7 @@ asio::awaitable<void> Transfer::ready() {
   const std::shared_ptr<Shared> shared = shared_;
   const Shared::Wait wait(*shared);
   shared->awaits_bytes = true;
-  if (!answered()) co_await until_readable(pipe);
+  co_await until_readable(pipe, &shared->done);
   shared->awaits_bytes = false;
   if (bytes_in(pipe.native_handle()).value_or(0) == 0) co_await shared->done.wait();
 }
