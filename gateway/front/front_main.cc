@@ -44,8 +44,9 @@ constexpr std::chrono::milliseconds kDrainPoll{20};
 constexpr const char* kShuttingDown = "the gateway is shutting down";
 
 Result<void> give_up_privileges(bool root) {
-  if (auto became = root ? become_user(kUser, {}) : stay_same_user(); !became) return became;
-  return install_front_filter({kControl, violation_record});
+  // First: with a capability the kernel compiles the filter, whatever the filters of others take.
+  if (auto filtered = install_front_filter({kControl, violation_record}); !filtered) return filtered;
+  return root ? become_user(kUser, {}) : stay_same_user();
 }
 
 // `kept`: the execs that may go on.
