@@ -234,7 +234,7 @@ Ending ending_of(ExecSpec& spec, const ExecAnswer& answer) {
           .tenant = std::move(spec.tenant),
           .agent = std::move(spec.agent),
           .backend = answer.backend,
-          .ms = known ? std::optional(answer.duration_ms) : std::nullopt,
+          .ms = known && answer.duration_ms > 0 ? std::optional(answer.duration_ms) : std::nullopt,
           .how = {.ended_ms = wall_clock_ms(),
                   .outcome = answer.outcome,
                   .exit_code = answer.exit_code,

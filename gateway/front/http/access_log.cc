@@ -40,7 +40,7 @@ void log_request(PeerLines& peer_lines, const Exchange& exchange, std::string_vi
                           {"peer", log::Own{peer}},
                           {"key", log::Own{exchange.principal.key_name}},
                           {"tenant", log::Own{exchange.principal.tenant}},
-                          {"agent_id", log::Own{exchange.agent}},
+                          {"agent_id", exchange.agent},
                           {"operation", log::Own{operation}},
                           {"status", end.status},
                           {"complete", end.complete},
