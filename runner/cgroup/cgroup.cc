@@ -79,10 +79,10 @@ std::unique_ptr<Cgroups> Cgroups::make(const std::string& group, bool want_leaf)
 
 void Cgroups::bound_pids() {
   const int index = controllers_[kPids].base;
-  const uint64_t most = most_pids_of_all();
-  if (index < 0 || most == 0) return;
+  if (index < 0) return;
   const CgroupBase& base = *bases_[static_cast<size_t>(index)];
-  pids_bounded_ = set_pids_limit(base.fd(), base.version(), most).ok();
+  const uint64_t most = most_pids_below(base.parent_fd());
+  pids_bounded_ = most > 0 && set_pids_limit(base.fd(), base.version(), most).ok();
 }
 
 // Proven by trying it. A controller is only ever in one hierarchy.
@@ -265,7 +265,7 @@ Result<void> Cgroups::fill(CgroupSlot& slot, const Limits& limits, bool want_lea
   if (auto limited = limit_in_leaf(slot, limits); !limited.ok()) return limited;
   if (auto limited = limit_in_v1(slot, limits); !limited.ok()) return limited;
   if (auto joined = join_shared(slot); !joined) return joined;
-  join_bound(slot);
+  if (auto joined = join_bound(slot); !joined) return joined;
   note_quota(slot, limits);
   return {};
 }
@@ -460,14 +460,16 @@ bool Cgroups::bounds_in_v1() const {
 }
 
 // v1: a run without a limit on its processes counts all the same. On v2 its leaf does, if it has one.
-void Cgroups::join_bound(CgroupSlot& slot) const {
-  if (!bounds_in_v1()) return;
+Result<void> Cgroups::join_bound(CgroupSlot& slot) const {
+  if (!bounds_in_v1()) return {};
   const CgroupBase* base = bases_[static_cast<size_t>(controllers_[kPids].base)].get();
   for (const auto& limit : slot.limits)
-    if (limit.base == base) return;
+    if (limit.base == base) return {};
   CgroupLimit limit{base, "", {}, {}};
   limit.tasks = Fd(::openat(base->fd(), "tasks", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (limit.tasks) slot.limits.push_back(std::move(limit));
+  if (!limit.tasks) return os_error("cannot open `tasks` of a cgroup", errno);
+  slot.limits.push_back(std::move(limit));
+  return {};
 }
 
 // A separate group within the shared one, used again, so that its counter shows whose memory ran out.

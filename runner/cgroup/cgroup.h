@@ -4,8 +4,8 @@
 // A leaf keeps its descriptors open and is reused until it is killed: on some kernels the children of
 // a group after cgroup.kill are killed at birth. Limits come from the hierarchy that has the
 // controller (v1, v2, or both side by side); the constructor proves each by making a group, setting
-// the limit and reading it back. Where it has the pids controller, all runs together are bounded by
-// most_pids_of_all(), and each is in a group that counts for that. Any thread.
+// the limit and reading it back. Where it has the pids controller, all runs with a slot are bounded
+// together by most_pids_below(). Any thread.
 #pragma once
 
 #include <array>
@@ -104,7 +104,7 @@ class Cgroups {
   void enable_all();
   Result<void> join_shared(CgroupSlot& slot);
   [[nodiscard]] bool bounds_in_v1() const;
-  void join_bound(CgroupSlot& slot) const;
+  Result<void> join_bound(CgroupSlot& slot) const;
   bool restore_quota();
   void note_quota(CgroupSlot& slot, const Limits& limits) const;
   bool keep_for_reuse(CgroupLimit& limit);

@@ -14,6 +14,8 @@
 namespace isogate {
 namespace {
 
+constexpr size_t kMostGroupsAbove = 32;
+
 std::string first_line(int group_fd, const std::string& name) {
   const std::string text = read_small_file(group_fd, name);
   return text.substr(0, text.find('\n'));
@@ -80,10 +82,16 @@ Result<void> set_pids_limit(int group_fd, int, uint64_t pids) {
   return set_exactly(group_fd, "pids.max", std::to_string(pids));
 }
 
-uint64_t most_pids_of_all() {
+uint64_t most_pids_below(int group_fd) {
   uint64_t least = UINT64_MAX;
   for (const char* name : {"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"})
     least = std::min(least, number_in<uint64_t>(first_line(AT_FDCWD, name)).value_or(0));
+  std::string group;  // the root of a hierarchy has no such file, and its mount point's parent neither
+  for (bool more = true; more && group.size() < 3 * kMostGroupsAbove; group += "../") {
+    const std::string limit = first_line(group_fd, group + "pids.max");
+    if (const auto most = number_in<uint64_t>(limit)) least = std::min(least, *most);
+    more = !limit.empty();
+  }
   return least / 4 * 3;
 }
 

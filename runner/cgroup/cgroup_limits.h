@@ -15,8 +15,9 @@ Result<void> set_memory_limit(int group_fd, int version, uint64_t bytes);
 Result<void> set_socket_memory_limit(int group_fd, int version, uint64_t bytes);
 Result<void> set_pids_limit(int group_fd, int version, uint64_t pids);
 // How many processes and threads all sandboxes of a backend may have together: three quarters of what this
-// host can have, so that it and the gateway can always start some. 0: unknown.
-uint64_t most_pids_of_all();
+// host can have, and what the group above theirs and those above it may have, so that the host and the
+// gateway can always start some. 0: unknown.
+uint64_t most_pids_below(int group_fd);
 Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis);
 
 // Whether this machine has no swap at all now. False: it has, or that cannot be read.
