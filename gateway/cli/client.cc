@@ -160,8 +160,8 @@ Result<HttpClient> find_gateway(const ClientOptions& options) {
       return given.empty() ? environment(variable) : given;
     };
     endpoint->ca_file = file(options.ca_file, "ISOGATE_CA_FILE");
-    endpoint->cert_file = file(options.cert_file, "ISOGATE_CERT_FILE");
-    endpoint->cert_key_file = file(options.cert_key_file, "ISOGATE_CERT_KEY_FILE");
+    if (endpoint->tls) endpoint->cert_file = file(options.cert_file, "ISOGATE_CERT_FILE");
+    if (endpoint->tls) endpoint->cert_key_file = file(options.cert_key_file, "ISOGATE_CERT_KEY_FILE");
     if (endpoint->cert_file.empty() && !endpoint->cert_key_file.empty())
       return invalid("a client key without its certificate: give --cert or ISOGATE_CERT_FILE, too");
     if (endpoint->cert_key_file.empty()) endpoint->cert_key_file = endpoint->cert_file;

@@ -248,7 +248,8 @@ std::string Endpoint::tls_hint(std::string why) const {
     return "; it seems to speak no TLS: write http://";
   if (cert_file.empty() && (has("certificate required") || has("handshake failure")))
     return "; it asks for a client certificate: give --cert and --cert-key, or use its Unix socket";
-  if (!cert_file.empty() && has("alert"))
+  if (!cert_file.empty() && has("alert") &&
+      (has("certificate") || has("unknown ca") || has("access denied") || has("handshake failure")))
     return "; it does not accept the client certificate `" + cert_file + "`";
   if (has("verif") || has("certificate"))
     return ca_file.empty()

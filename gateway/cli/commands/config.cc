@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "gateway/base/privileges.h"
 #include "gateway/cli/cli.h"
 #include "gateway/cli/effective_config.h"
 #include "gateway/cli/output.h"
@@ -98,9 +99,8 @@ class Trial {
     const auto accounts = supervisor::find_accounts(config_);
     if (!accounts.ok()) return;
     struct stat info {};
-    const bool foreign =
-        ::geteuid() != 0 && ::stat(config_.state_dir.c_str(), &info) == 0 && info.st_uid != ::geteuid();
-    if (foreign)
+    const bool seen = ::stat(config_.state_dir.c_str(), &info) == 0;
+    if (::geteuid() != 0 && (seen ? info.st_uid != ::geteuid() : errno == EACCES))
       return report_.notes.push_back("state_dir: `" + config_.state_dir +
                                      "` belongs to another user: only the gateway's user can check it");
     if (auto checked = supervisor::check_state_dir(config_, *accounts); !checked.ok())
@@ -130,13 +130,15 @@ class Trial {
       report_.mistakes.push_back(found.error().message);
   }
 
-  // The default matters to root alone.
+  // The default, and groups, matter to root alone.
   void check_user(size_t i) {
     const auto& groups = config_.backends[i].groups;
-    for (size_t j = 0; j < groups.size(); ++j)
-      if (::getgrnam(groups[j].c_str()) == nullptr)
-        wrong("backends[" + std::to_string(i) + "].groups[" + std::to_string(j) + "]",
-              "there is no group `" + groups[j] + "`");
+    for (size_t j = 0; j < groups.size(); ++j) {
+      if (::getgrnam(groups[j].c_str()) != nullptr) continue;
+      const std::string place = "backends[" + std::to_string(i) + "].groups[" + std::to_string(j) + "]",
+                        why = "there is no group `" + groups[j] + "`";
+      started_by_root() ? wrong(place, why) : warn(place, why);
+    }
     const std::string& name = config_.backends[i].run_as;
     if (::getpwnam(name.c_str()) != nullptr || name == BackendConfig().run_as) return;
     wrong("backends[" + std::to_string(i) + "].run_as", "there is no user `" + name + "`");

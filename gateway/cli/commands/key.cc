@@ -1,5 +1,6 @@
 // isogate key new, hash
 #include <fcntl.h>
+#include <poll.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -66,8 +67,9 @@ int run_key_new(bool json, bool e2b) {
 int run_key_hash(bool json) {
   const bool asks = ::isatty(0) != 0;
   auto key = asks ? ask_without_echo() : read_line(0);
-  char more = 0;
-  if (!asks && key.ok() && ::read(0, &more, 1) == 1) {
+  pollfd more = {0, POLLIN, 0};  // nothing is waited for
+  for (char c = 0; !asks && key.ok() && ::poll(&more, 1, 0) == 1 && ::read(0, &c, 1) == 1;) {
+    if (c == '\n' || c == '\r') continue;
     complain("there is more than one line on stdin: hash one key at a time");
     return kFailed;
   }
