@@ -57,7 +57,7 @@ TEST_F(KernelAttack, TerminalsRunOutOnlyForTheirTenant) {
                           "try:\n"
                           "  while True: os.openpty(); n+=1\n"
                           "except OSError: print(n,flush=True)"));
-  EXPECT_EQ(taken.at("stdout"), "64\n");
+  EXPECT_EQ(taken.at("stdout"), "16\n");
 }
 
 TEST_F(KernelAttack, F22_HandlesCannotBeOpened) {
