@@ -92,7 +92,7 @@ void LogFile::write(std::string lines) {
     return;
   }
   if (const uint64_t dropped = std::exchange(shared_->dropped, 0); dropped > 0)
-    shared_->waiting += log::format(log::Level::kWarn, "log lines dropped", {{"lines", dropped}}) + '\n';
+    shared_->waiting += log::format(log::Level::kWarn, "log_lines_dropped", {{"lines", dropped}}) + '\n';
   shared_->waiting += lines;
   shared_->work.notify_all();
 }

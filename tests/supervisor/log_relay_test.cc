@@ -159,7 +159,7 @@ TEST_F(LogRelayTest, a_file_that_hangs_delays_nobody_and_lines_are_counted) {
   print(*one, "the last\n");
   relay.drain();
   for (int i = 0; i < 1000 && got.find("the last\n") == got.npos; ++i, ::usleep(10'000)) read_all();
-  const size_t notice = got.find("log lines dropped");
+  const size_t notice = got.find("log_lines_dropped");
   ASSERT_NE(notice, got.npos);
   const auto whole = static_cast<size_t>(std::count(got.begin(), got.end(), '\n')) - 2;
   EXPECT_NE(got.find("\"lines\":" + std::to_string(kLines - whole), notice), got.npos) << whole;
