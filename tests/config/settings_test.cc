@@ -83,7 +83,7 @@ TEST(Settings, AreComplete) {
     EXPECT_TRUE(flags.insert(setting.flag).second) << setting.flag;
     EXPECT_FALSE(setting.fallback.empty()) << setting.path;
   }
-  const SettingInfo& one = test::setting_at("limits.max_execs");
+  const SettingInfo one = test::setting_at("limits.max_execs");
   EXPECT_EQ(one.environment, "ISOGATE_LIMITS_MAX_EXECS");
   EXPECT_EQ(one.flag, "--limits-max-execs");
   EXPECT_EQ(one.range, "1 … 1000000");

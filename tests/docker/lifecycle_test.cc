@@ -242,7 +242,7 @@ TEST_F(Lifecycle, ADedicatedNetworkIsNobodyElsesAndGoesWithTheSandbox) {
       engine_->inspect(container_of(gateway, "b"), usual()).at("NetworkSettings").at("Networks");
   ASSERT_EQ(mine.size(), 1u);
   const std::string id = mine.begin()->at("NetworkID");
-  EXPECT_NE(id, theirs.begin()->at("NetworkID"));
+  EXPECT_NE(id, theirs.begin()->at("NetworkID").get<std::string>());
   EXPECT_EQ(engine_->inspect_network(id, usual()).at("Labels").at(kLabelInstance), instance_);
   const Json backend = me.get("/backends").body.at("backends").at(0);
   EXPECT_THAT(backend.dump(), HasSubstr("network with a way out"));

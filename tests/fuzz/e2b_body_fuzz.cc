@@ -92,7 +92,7 @@ void any_form(std::string_view text, std::string_view sizes) {
   check_form(boundary.value_or("b"), expanded(text), sizes);
 }
 
-std::string quoted(std::string_view name) {
+std::string in_quotes(std::string_view name) {
   std::string text = "\"";
   for (const char byte : name)
     text += byte == '"'    ? "%22"
@@ -115,8 +115,8 @@ void good_form(std::string_view text, std::string_view sizes) {
     if (name.size() > 1000 || ("\r\n" + part.bytes + "\r\n").find(in_front) != std::string::npos) return;
     std::replace(part.name.begin(), part.name.end(), '%', '_');
     if (name.size() % 2 == 1) part.filename = part.name;
-    body += "--" + boundary + "\r\nContent-Disposition: form-data; name=" + quoted(name) +
-            (part.filename ? "; filename=" + quoted(name) : "") + "\r\n\r\n" + part.bytes + "\r\n";
+    body += "--" + boundary + "\r\nContent-Disposition: form-data; name=" + in_quotes(name) +
+            (part.filename ? "; filename=" + in_quotes(name) : "") + "\r\n\r\n" + part.bytes + "\r\n";
     parts.push_back(std::move(part));
   }
   body += "--" + boundary + "--\r\n";

@@ -34,7 +34,7 @@ void check_message(const RequestHeaders& headers, const json& body) {
   try {
     auto message = message_in(headers, body, id);
     if (!message) return require(!body.contains("method"));
-    require(message->method == body["method"] && message->id == id && message->modern == modern);
+    require(json(message->method) == body["method"] && message->id == id && message->modern == modern);
     require(message->params.is_object());
     require(id.empty() != body.contains("id"));
     if (message->modern) check_modern(headers, *message);

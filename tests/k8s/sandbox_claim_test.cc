@@ -51,7 +51,8 @@ TEST(K8sSandboxClaim, NamesThePoolAndLabelsThePodWhereItMay) {
   Parts parts;
   parts.owner = {"instance", "k8s", "isg-a"};
   const Json selected = policy_of(config, parts).at("spec").at("podSelector").at("matchLabels");
-  for (const auto& [key, value] : selected.items()) EXPECT_EQ(labels.value(key, ""), value);
+  for (const auto& [key, value] : selected.items())
+    EXPECT_EQ(labels.value(key, ""), value.get<std::string>());
 }
 
 TEST(K8sSandboxClaim, IsRefusedWithWhatNoPoolCanGive) {
