@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,6 +20,7 @@
 #include "gateway/ipc/codec.h"
 #include "gateway/supervisor/child.h"
 #include "gateway/supervisor/control.h"
+#include "gateway/supervisor/process_setup.h"
 #include "gateway/supervisor/state_dir.h"
 #include "lib/text.h"
 
@@ -248,9 +250,26 @@ ProbedBackend not_asked_yet(const BackendConfig& config) {
   return backend;
 }
 
+// What plugins have forked, and nothing else: a shell that became this command may have left its own
+// children.
+class Leftovers {
+ public:
+  Leftovers() : before_(supervisor::children()) { ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
+  Leftovers(const Leftovers&) = delete;
+  Leftovers& operator=(const Leftovers&) = delete;
+  ~Leftovers() {
+    const int killed = supervisor::end_orphans(before_);
+    if (killed > 0) complain("processes that the backends had left were killed: " + std::to_string(killed));
+  }
+
+ private:
+  std::vector<pid_t> before_;
+};
+
 // Starts all at once and asks each at most `attempts` times.
 Result<std::vector<ProbedBackend>> look_at_all(const Config& config, int attempts) {
   catch_signals();
+  const Leftovers leftovers;
   auto scratch = Scratch::make(config);
   if (!scratch.ok()) return scratch.error();
   std::vector<ProbedBackend> probed;

@@ -55,14 +55,14 @@ Result<void> forbid_core_dumps() {
   return {};
 }
 
-int kill_children() {
-  std::ifstream children("/proc/self/task/" + std::to_string(::gettid()) + "/children");
-  int count = 0;
-  for (pid_t pid = 0; children >> pid; ++count) (void)::kill(pid, SIGKILL);
-  return count;
-}
-
 }  // namespace
+
+std::vector<pid_t> children() {
+  std::ifstream listed("/proc/self/task/" + std::to_string(::gettid()) + "/children");
+  std::vector<pid_t> pids;
+  for (pid_t pid = 0; listed >> pid;) pids.push_back(pid);
+  return pids;
+}
 
 Result<void> prepare_process() {
   if (auto clean = check_loader_environment(); !clean) return clean;
@@ -103,7 +103,7 @@ std::vector<Ended> reap() {
   return all;
 }
 
-int end_orphans() {
+int end_orphans(const std::vector<pid_t>& spared) {
   const auto start = std::chrono::steady_clock::now();
   int killed = 0;
   while (true) {
@@ -111,7 +111,12 @@ int end_orphans() {
     if (::waitpid(-1, nullptr, WNOHANG | __WALL) < 0 && errno == ECHILD) return killed;
     const auto waited = std::chrono::steady_clock::now() - start;
     if (waited > kOrphanDeath) return killed;
-    if (waited > kOrphanGrace) killed += kill_children();
+    std::vector<pid_t> left = children();
+    std::erase_if(left,
+                  [&](pid_t pid) { return std::find(spared.begin(), spared.end(), pid) != spared.end(); });
+    if (left.empty() && !spared.empty()) return killed;
+    if (waited > kOrphanGrace)
+      for (const pid_t pid : left) killed += ::kill(pid, SIGKILL) == 0 ? 1 : 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }

@@ -1,6 +1,8 @@
 // The process-wide things the supervisor takes over before it starts anything.
 #pragma once
 
+#include <sys/types.h>
+
 #include <vector>
 
 #include "lib/fd.h"
@@ -25,8 +27,11 @@ struct Ended {
 // Every child that has ended, our own and those that were reparented to us.
 std::vector<Ended> reap();
 
+// Of the calling thread, in no order.
+std::vector<pid_t> children();
+
 // After the last of our own children: gives processes that hosts have left a second to end, then
-// kills them. Returns how many it killed.
-int end_orphans();
+// kills them, but for `spared`. Returns how many it killed.
+int end_orphans(const std::vector<pid_t>& spared = {});
 
 }  // namespace isogate::supervisor

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -73,6 +75,27 @@ TEST(Probe, APluginThatIsAbsentIsDownWithItsReason) {
   const Json& backend = done.report.at("backends").at(0);
   EXPECT_EQ(backend.at("verdict"), "down");
   EXPECT_NE(backend.at("detail").get<std::string>().find("not-there"), std::string::npos) << backend;
+}
+
+// The plugin's child would end by itself after 30 s only, the shell's after 20.
+TEST(Probe, WhatAPluginForkedIsKilledAndNothingElse) {
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), 0);  // what is left comes to this process
+  TemporaryDirectory directory;
+  const std::string how = directory.file("how", "fork_segv");
+  const std::string config = directory.file("c.yaml", "backends: [{name: faulty, plugin: " ISOGATE_BUILD_DIR
+                                                      "/test_plugins/faulty.so, config: {probe_file: " +
+                                                          how + "}}]\n");
+  const auto done =
+      run_program({"/bin/sh", "-c", "sleep 20 > /dev/null 2>&1 & echo $!; exec \"$0\" probe --config \"$1\"",
+                   isogate_binary(), config});
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_NE(done.err.find("processes that the backends had left were killed: 1"), std::string::npos)
+      << done.err;
+  const pid_t sleeps = std::stoi(done.out);
+  EXPECT_EQ(::waitpid(sleeps, nullptr, WNOHANG), 0) << "what the shell started was killed";
+  EXPECT_EQ(::kill(sleeps, SIGKILL), 0);
+  EXPECT_EQ(::waitpid(sleeps, nullptr, 0), sleeps);
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process of the plugin is left";
 }
 
 TEST(Probe, ForPeopleItMarksTheChosenOne) {
