@@ -28,6 +28,8 @@ isogate_init_end:
 namespace isogate {
 namespace {
 
+constexpr size_t kMostUsed = 8;  // that wait: each is a process of its sandbox
+
 std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
   std::vector<const char*> pointers;
   for (const auto& text : texts) pointers.push_back(text.c_str());
@@ -94,7 +96,7 @@ Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int 
   plan_.filter = &filter_;
 }
 
-Enclosure::~Enclosure() { reap_later_(std::move(ready_)); }
+Enclosure::~Enclosure() { reap_later_(std::move(ready_.init)); }
 
 bool Enclosure::is_of(const Identity& identity) const {
   const Identity& own = options_.identity;
@@ -103,37 +105,53 @@ bool Enclosure::is_of(const Identity& identity) const {
 
 InitProcess Enclosure::take_ready() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(ready_, {});
+  return std::exchange(ready_.init, {});
 }
 
-bool Enclosure::wants_ready() {
+InitProcess Enclosure::take_used() {
   const std::lock_guard lock(mutex_);
-  return ready_.pid < 0;
+  if (used_.empty()) return {};
+  InitProcess init = std::move(used_.back().init);
+  used_.pop_back();
+  return init;
 }
 
-bool Enclosure::ask_for_ready() {
+bool Enclosure::ask_for_keeper() {
   const std::lock_guard lock(mutex_);
-  return ready_.pid < 0 && !std::exchange(asked_, true);
+  if (nothing_waits()) return !std::exchange(asked_, true);
+  return !std::exchange(watched_, true);
 }
 
 bool Enclosure::admit(bool makes_ready) {
   const std::lock_guard lock(mutex_);
-  if (makes_ready) asked_ = false;
-  if (closed_ || (makes_ready && ready_.pid >= 0)) return false;
+  if (makes_ready) {
+    asked_ = false;
+    watched_ = true;
+  }
+  if (closed_ || (makes_ready && !nothing_waits())) return false;
   tally_->add();
   return true;
 }
 
 bool Enclosure::begin_making() { return admit(true); }
 
+// Its slot is returned once it is reaped.
+InitProcess Enclosure::leaving(InitProcess init) {
+  if (init.pid >= 0 && groups_ != nullptr) init.place = shared_from_this();
+  return init;
+}
+
 bool Enclosure::close() {
-  InitProcess waiting;
+  InitProcess ready;
+  std::vector<Waiting> used;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return false;
-    waiting = std::exchange(ready_, {});
+    ready = std::exchange(ready_.init, {});
+    used.swap(used_);
   }
-  reap_later_(std::move(waiting));
+  reap_later_(std::move(ready));
+  for (Waiting& each : used) reap_later_(leaving(std::move(each.init)));
   return true;
 }
 
@@ -141,18 +159,39 @@ void Enclosure::put_ready(InitProcess init) {
   {
     const std::lock_guard lock(mutex_);
     if (!closed_) {
-      ready_ = std::move(init);
-      ready_since_ = Clock::now();
+      ready_ = {std::move(init), Clock::now()};
       return;
     }
   }
   reap_later_(std::move(init));
 }
 
+void Enclosure::put_used(InitProcess init) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_ && used_.size() < kMostUsed) {
+      used_.push_back({std::move(init), Clock::now()});
+      return;
+    }
+  }
+  reap_later_(leaving(std::move(init)));
+}
+
 InitProcess Enclosure::take_idle(Clock::time_point before) {
   const std::lock_guard lock(mutex_);
-  if (ready_.pid < 0 || ready_since_ > before) return {};
-  return std::exchange(ready_, {});
+  if (!used_.empty() && used_.front().since <= before) {
+    InitProcess init = std::move(used_.front().init);
+    used_.erase(used_.begin());
+    return leaving(std::move(init));
+  }
+  if (ready_.init.pid < 0 || ready_.since > before) return {};
+  return std::exchange(ready_.init, {});
+}
+
+bool Enclosure::stop_watching() {
+  const std::lock_guard lock(mutex_);
+  if (nothing_waits()) watched_ = false;
+  return !watched_;
 }
 
 Result<Fd> init_image() {

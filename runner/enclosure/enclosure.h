@@ -7,9 +7,11 @@
 // (init_protocol.h) as pid 1, and drops what the profile says: capabilities, the right to new privileges,
 // system calls.
 //
-// An init costs about as much as everything else together, so one is made in advance after each run, and
-// ended if it is not needed for a while. It is as clean as one made on demand: no tenant's program has run in
-// it.
+// An init and its namespaces cost more than everything else together. So one whose run has left nothing in
+// them (no process, nothing in /dev/shm, no System V IPC, no signal for the init; init.cc looks) stays for
+// the next run of the same sandbox and user, together with the groups it is in: the next program cannot tell
+// but by its pid. Any other ends with its run. Where none stayed one is made in advance after each run. Those
+// that are not needed for a while are ended.
 //
 // close() ends it permanently: afterwards nothing is made or started in it.
 #pragma once
@@ -37,7 +39,7 @@ struct EnclosureProfile {
   std::vector<std::string> masked_files, masked_directories;  // below /proc
   std::vector<EnclosureLimit> limits;
   std::vector<sock_filter> filter;
-  bool inits_ahead = true;
+  bool inits_ahead = true;  // false: each run has an init of its own, made on demand
 };
 
 struct EnclosureOptions {
@@ -89,10 +91,11 @@ struct InitProcess {
   int pid = -1;
   Fd pidfd, socket;
   std::shared_ptr<InitTally> tally;
-  // The groups of `place` that its run used; they are returned when the init is reaped. Null: none.
+  CgroupSlot slot;  // the groups of the sandbox that its run used
+  // Whose they are: they are returned when the init is reaped. Null: it has none, or waits there.
   std::shared_ptr<Enclosure> place;
-  CgroupSlot slot;
   bool departs = false;  // counted in place->departures()
+  bool lasts = false;    // made by the keeper: the kernel kills an init when the thread that made it ends
 };
 
 class Enclosure : public std::enable_shared_from_this<Enclosure> {
@@ -133,17 +136,25 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
     Enclosure& place_;
     const bool admitted_;
   };
-  InitProcess take_ready();  // pid -1: there is none
-  bool wants_ready();        // false: one is there
-  bool ask_for_ready();      // true: the first request since begin_making()
-  bool begin_making();       // counts in the tally until end_making(); false: one is there, or it is closed
+  InitProcess take_ready();  // no program has run in it; pid -1: there is none
+  InitProcess take_used();   // the last that a run has left, with its slot; pid -1: there is none
+  bool ask_for_keeper();  // true: nothing waits, or what waits is not watched, and this is the first request
+  bool begin_making();    // counts in the tally until end_making(); false: one is there, or it is closed
   void end_making() { tally_->remove(); }
   bool close();  // nothing more begins, and waiting inits end; false: it was closed already
   void put_ready(InitProcess init);
+  void put_used(InitProcess init);                  // with its slot
   InitProcess take_idle(Clock::time_point before);  // one that waits since then
+  bool stop_watching();                             // false: something waits
 
  private:
+  struct Waiting {
+    InitProcess init;
+    Clock::time_point since;
+  };
   bool admit(bool makes_ready);
+  [[nodiscard]] bool nothing_waits() const { return ready_.init.pid < 0 && used_.empty(); }
+  InitProcess leaving(InitProcess init);
 
   EnclosureOptions options_;
   const EnclosureMarks marks_;
@@ -155,9 +166,9 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   std::vector<const char*> files_, directories_;
   EnclosurePlan plan_;
   std::mutex mutex_;
-  InitProcess ready_;
-  bool asked_ = false, closed_ = false;
-  Clock::time_point ready_since_;
+  Waiting ready_;
+  std::vector<Waiting> used_;
+  bool asked_ = false, watched_ = false, closed_ = false;
 };
 
 // The init's program, sealed, executable and readable by nobody.

@@ -47,7 +47,7 @@ Result<void> InitKeeper::start() {
 InitKeeper::~InitKeeper() { end_thread(thread_, mutex_, ending_, changed_); }
 
 void InitKeeper::keep_ready(Enclosure& enclosure) {
-  if (!enclosure.ask_for_ready()) return;
+  if (!enclosure.ask_for_keeper()) return;
   {
     const std::lock_guard lock(mutex_);
     wanted_.emplace_back(enclosure.weak_from_this());
@@ -71,11 +71,15 @@ void InitKeeper::reap_now(InitProcess init) {
 
 void InitKeeper::prepare(const std::weak_ptr<Enclosure>& place) {
   const auto enclosure = place.lock();
-  if (enclosure == nullptr || !enclosure->begin_making()) return;
-  auto init = make_(*enclosure);
-  if (init)
-    enclosure->put_ready(std::move(*init));  // otherwise the next run fails in the same way, and reports it
-  enclosure->end_making();
+  if (enclosure == nullptr) return;
+  if (enclosure->begin_making()) {
+    auto init = make_(*enclosure);  // if it fails, the next run fails in the same way, and reports it
+    if (init) {
+      init->lasts = true;
+      enclosure->put_ready(std::move(*init));
+    }
+    enclosure->end_making();
+  }
   const auto same = [&](const auto& other) { return other.lock() == enclosure; };
   if (std::none_of(watched_.begin(), watched_.end(), same)) watched_.push_back(place);
 }
@@ -90,10 +94,9 @@ void InitKeeper::throw_away_idle() {
   std::erase_if(watched_, [this](const auto& place) {
     const auto enclosure = place.lock();
     if (enclosure == nullptr) return true;
-    if (InitProcess init = enclosure->take_idle(Clock::now() - kIdle);
-        init.pid >= 0 && !reap(init, kKeeperPatienceMs))
-      late_.push_back(std::move(init));
-    return enclosure->wants_ready();
+    for (InitProcess init; (init = enclosure->take_idle(Clock::now() - kIdle)).pid >= 0;)
+      if (!reap(init, kKeeperPatienceMs)) late_.push_back(std::move(init));
+    return enclosure->stop_watching();
   });
   reap_dead(std::exchange(late_, {}), 0);  // the others are not waited for behind them
 }

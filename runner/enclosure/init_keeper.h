@@ -21,6 +21,7 @@ class InitKeeper {
   InitKeeper(const InitKeeper&) = delete;
   InitKeeper& operator=(const InitKeeper&) = delete;
 
+  // Makes an init if none waits, and ends those that wait too long.
   void keep_ready(Enclosure& enclosure);
   // Its socket is closed, which ends it; it is reaped later.
   void reap_later(InitProcess init);

@@ -2,9 +2,10 @@
 //
 // The init is pid 1 of a pid namespace. It first reports where it is and its privileges (InitProof), before
 // any tenant code or data is near it. Then it waits for one InitOrder of kind run or measure, executes it
-// in one child, and replies with one InitReport; then it exits, and everything in its namespace ends with
-// it. The end of the socket, when the host dies, also ends it. A tenant gains nothing by forging a report:
-// it holds only the tenant's own result.
+// in one child, and replies with one InitReport. After a run that has left nothing in its namespaces it waits
+// for the next one; otherwise it exits, and everything in its namespaces ends with it. The end of the socket,
+// when the host dies, also ends it. A tenant gains nothing by forging a report: it holds only the tenant's
+// own result.
 //
 // Raw layout, shared by two programs of one build: no versions.
 #pragma once
@@ -64,6 +65,8 @@ struct InitReport {
   int32_t os_errno;  // 0: the program was started
   int32_t status;    // wait status
   uint32_t alone;    // 1: nothing but the init was left when this was sent
+  uint32_t waits;    // 1: nothing at all was left, and it waits for the next order
+  uint32_t reserved;
   uint64_t end_ns, cpu_ns, max_rss_kib;
 };
 

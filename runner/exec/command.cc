@@ -598,10 +598,30 @@ Result<InitProcess> CommandRunner::take_init(Enclosure& place, const Identity& i
   return made;
 }
 
-// An init that has its order. One that was killed while it waited is replaced: nothing ran in it.
+// An init that has its order, and in `slot` the groups that it is in: one that stayed after another run, or
+// one that joins them. One that was killed while it waited is replaced: nothing of this run ran in it.
 Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command& command,
-                                                 const std::string& order,
-                                                 const std::vector<int>& descriptors) {
+                                                 const std::string& order, Cgroups* groups,
+                                                 const std::vector<int>& streams, CgroupSlot& slot) {
+  InitProcess used;
+  if (command.limits.empty() && place.is_of(command.identity)) used = place.take_used();
+  if (used.pid >= 0) {
+    slot = std::exchange(used.slot, {});
+    if (slot.oom_events) slot.oom_before = raw_oom_kills(slot.oom_events.get());
+    const auto sent = send_order(used.socket.get(), kInitRun, order, streams, command.cancel_fd);
+    if (sent) return used;
+    bury(place, std::move(used), slot);
+    if (sent.error().os_errno != EPIPE) return sent.error();
+  }
+  if (groups != nullptr) {
+    auto acquired = groups->acquire(command.limits, false);
+    if (!acquired) return acquired.error();
+    slot = std::move(*acquired);
+  }
+  auto to_join = groups_to_join(slot);
+  if (!to_join) return to_join.error();
+  std::vector<int> descriptors = streams;
+  for (const Fd& group : *to_join) descriptors.push_back(group.get());
   for (const bool fresh : {false, true}) {
     auto init = take_init(place, command.identity, fresh, command.cancel_fd);
     if (!init) return init;
@@ -613,42 +633,49 @@ Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command
   return Error{ISOGATE_INTERNAL, 0, "cannot start the program in any way"};
 }
 
-// It has reported, or is dead: its programs are gone. The caller waits for its own end, which takes as long
-// as that of several programs, only if the run had limits of its own: their groups are removed then. The
-// sandbox's groups are returned when it is reaped, so that no run gets one that is not empty.
+// The sandbox's groups are returned when it is reaped, so that no run gets one that is not empty.
+void CommandRunner::bury(Enclosure& place, InitProcess init, CgroupSlot& slot) {
+  if (place.groups() != nullptr) {
+    init.place = place.shared_from_this();
+    init.slot = std::exchange(slot, {});
+    init.departs = true;
+    place.departures().begin();
+  }
+  keeper_->reap_later(std::move(init));
+}
+
+// It has reported, or is dead: its programs are gone. It waits for the next run, or ends; the caller waits
+// for that end, which takes as long as that of several programs, only if the run had limits of its own: their
+// groups are removed then.
 void CommandRunner::dismiss_init(Enclosure& place, InitProcess init, const Command& command,
-                                 const RunLoop& loop, CgroupSlot& slot) {
+                                 const RunLoop& loop, bool out_of_memory, CgroupSlot& slot) {
   if (loop.result.left_behind)
     notice("a killed program is held back by the kernel; its processes are still there");
+  const bool shares = command.limits.empty() && !slot.quota_lifted;
+  const bool waits =
+      init.lasts && loop.init_report.waits == 1 && !loop.result.init_lost && loop.kill_began_ns == 0;
   if (loop.result.init_reaped) {
     init.tally->remove();
-  } else if (command.limits.empty() && !slot.quota_lifted) {
-    if (place.groups() != nullptr) {
-      init.place = place.shared_from_this();
-      init.slot = std::exchange(slot, {});
-      init.departs = true;
-      place.departures().begin();
-    }
-    keeper_->reap_later(std::move(init));
+  } else if (shares && waits && !out_of_memory && place.inits_ahead() && place.is_of(command.identity)) {
+    init.slot = std::exchange(slot, {});
+    place.put_used(std::move(init));
+  } else if (shares) {
+    bury(place, std::move(init), slot);
   } else {
     keeper_->reap_now(std::move(init));
   }
 }
 
 Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& command, const std::string& order,
-                                          CgroupSlot& slot) {
+                                          Cgroups* groups, CgroupSlot& slot) {
   if (place.groups() != nullptr) place.departures().wait_for_all(kDeparturePatience);
-  auto groups = groups_to_join(slot);
-  if (!groups) return groups.error();
   RunLoop loop;
   loop.result.start_ns = raw::now_ns();
   const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
   for (int i = 0; i < 3; ++i) loop.plan.streams[i] = streams[i] < 0 ? null_of(place) : streams[i];
   auto terminal = attach_terminal(command, loop);
   if (!terminal) return terminal.error();
-  std::vector<int> descriptors(loop.plan.streams, loop.plan.streams + 3);
-  for (const Fd& group : *groups) descriptors.push_back(group.get());
-  auto init = instruct_init(place, command, order, descriptors);
+  auto init = instruct_init(place, command, order, groups, {loop.plan.streams, loop.plan.streams + 3}, slot);
   if (!init) return init.error();
   loop.init_socket = init->socket.get();
   loop.start.pidfd = init->pidfd.get();
@@ -666,7 +693,7 @@ Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& comma
   if (*terminal && (*terminal)->pump.slave < 0) (*terminal)->pty.slave.release();  // closed by the loop
   slot.quota_lifted = loop.result.quota_lifted;
   auto ending = enclosed_ending(place, command, loop, slot);
-  dismiss_init(place, std::move(*init), command, loop, slot);
+  dismiss_init(place, std::move(*init), command, loop, !ending || ending->oom_killed, slot);
   if (ending) ending->isolation = ISOGATE_ISOLATION_NAMESPACE;  // its init has proven itself
   return ending;
 }
@@ -685,12 +712,7 @@ Result<Ending> CommandRunner::run_enclosed(Enclosure& place, const Command& comm
   if (groups == nullptr && !command.limits.empty())
     return unsupported("limits cannot be enforced here: cgroups are not used");
   CgroupSlot slot;
-  if (groups != nullptr) {
-    auto acquired = groups->acquire(command.limits, false);
-    if (!acquired) return acquired.error();
-    slot = std::move(*acquired);
-  }
-  auto ending = run_in_init(place, command, order, slot);
+  auto ending = run_in_init(place, command, order, groups, slot);
   if (groups != nullptr) groups->release(std::move(slot));
   if (place.inits_ahead()) keeper_->keep_ready(place);
   return ending;

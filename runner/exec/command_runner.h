@@ -66,13 +66,14 @@ class CommandRunner final : public Runner {
   Result<std::unique_ptr<Cgroups>> nest(EnclosureOptions& options);  // fills `cgroups` of them
   Result<Ending> run_enclosed(Enclosure& place, const Command& command, const PreparedProgram& program);
   Result<Ending> run_in_init(Enclosure& place, const Command& command, const std::string& order,
-                             CgroupSlot& slot);
+                             Cgroups* groups, CgroupSlot& slot);
   Result<InitProcess> instruct_init(Enclosure& place, const Command& command, const std::string& order,
-                                    const std::vector<int>& descriptors);
+                                    Cgroups* groups, const std::vector<int>& streams, CgroupSlot& slot);
   Result<isogate_evidence> measure_enclosed(Enclosure& place, const Identity& identity,
                                             const isogate_evidence_request& request);
+  void bury(Enclosure& place, InitProcess init, CgroupSlot& slot);
   void dismiss_init(Enclosure& place, InitProcess init, const Command& command, const RunLoop& loop,
-                    CgroupSlot& slot);
+                    bool out_of_memory, CgroupSlot& slot);
   [[nodiscard]] int null_of(const Enclosure& place) const;
   Result<InitProcess> make_init(Enclosure& place, const Identity& identity);
   Result<InitProcess> take_init(Enclosure& place, const Identity& identity, bool fresh, int cancel_fd);

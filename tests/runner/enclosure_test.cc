@@ -116,6 +116,19 @@ class EnclosureTest : public ::testing::Test {
     return command;
   }
 
+  std::string namespaces() const {
+    return run_captured(*runner_, shell_in("readlink /proc/self/ns/pid /proc/self/ns/ipc /proc/self/ns/mnt"))
+        .out;
+  }
+  // Until a run finds an init that stays for the next one.
+  void settle() const {
+    ASSERT_TRUE(soon([this] {
+      ::usleep(20'000);
+      const std::string found = namespaces();
+      return !found.empty() && namespaces() == found;
+    }));
+  }
+
   std::unique_ptr<Runner> runner_;
   std::optional<Site> site_;
 };
@@ -213,7 +226,96 @@ TEST_F(EnclosureTest, many_at_once) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
-  EXPECT_TRUE(soon([] { return inits().size() <= 1; })) << inits().size() << " are not reaped";
+  EXPECT_TRUE(soon([] { return inits().size() <= 8; })) << inits().size() << " are not reaped";
+}
+
+// After the first run, whose init was made on demand, and one of the keeper's.
+TEST_F(EnclosureTest, a_run_that_left_nothing_is_followed_in_its_namespaces) {
+  settle();
+  const std::string first = namespaces();
+  EXPECT_EQ(namespaces(), first);
+  EXPECT_EQ(run_captured(*runner_, shell_in("exit 9")).ending->exit_code, 9);
+  EXPECT_EQ(run_captured(*runner_, shell_in("kill -9 $$")).ending->term_signal, SIGKILL);
+  Command late = shell_in("");
+  late.argv = {"/no/such"};
+  EXPECT_FALSE(runner_->run(late)->started);
+  EXPECT_EQ(namespaces(), first);
+  const auto output = run_captured(*runner_, shell_in("echo /proc/[0-9]*; ls -A /dev/shm; echo $PPID"));
+  const std::string pid = output.out.substr(0, output.out.find('\n'));
+  EXPECT_EQ(output.out, pid + "\n1\n") << "it sees itself alone";
+  EXPECT_TRUE(runner_->run(shell_in("exit 0"))->cpu_ns < 1'000'000'000) << "of this run alone";
+}
+
+TEST_F(EnclosureTest, a_run_that_left_something_is_followed_in_others) {
+  for (const char* leaves : {"sleep 100 &", "setsid sleep 100 > /dev/null 2>&1 &",
+                             "echo secret > /dev/shm/kept", "mkdir /dev/shm/kept", "ipcmk -M 4096",
+                             "ipcmk -S 1", "ipcmk -Q", "kill -USR1 1", "kill -KILL 1; kill -42 1"}) {
+    settle();
+    const std::string before = namespaces();
+    ASSERT_EQ(namespaces(), before);
+    ASSERT_EQ(run_captured(*runner_, shell_in(leaves)).ending->exit_code, 0) << leaves;
+    EXPECT_NE(namespaces(), before) << leaves;
+    EXPECT_EQ(run_captured(*runner_, shell_in("ls -A /dev/shm; ipcs -m -s -q | grep -c '^0x'")).out, "0\n")
+        << leaves;
+  }
+}
+
+TEST_F(EnclosureTest, a_run_that_was_killed_is_followed_in_others) {
+  settle();
+  const std::string before = namespaces();
+  const std::string mark = new_mark();
+  const auto cancel = make_event();
+  Command command = shell_in("sleep 100", mark);
+  command.cancel_fd = cancel->get();
+  std::thread canceller([&] {
+    soon([&] { return !marked(mark).empty(); });
+    signal_event(cancel->get());
+  });
+  const auto ending = runner_->run(command);
+  canceller.join();
+  ASSERT_TRUE(ending.ok()) << ending.error().message;
+  EXPECT_TRUE(ending->killed);
+  EXPECT_NE(namespaces(), before);
+}
+
+TEST_F(EnclosureTest, a_signal_that_came_late_is_nobodys) {
+  settle();
+  const std::string before = namespaces();
+  for (int i = 0; i < 50; ++i) {
+    int control[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control), 0);
+    const Fd ours(control[0]), theirs(control[1]);
+    Command command = shell_in("exit 7");
+    command.control_fd = theirs.get();
+    std::thread sender([&] {
+      ::usleep(static_cast<useconds_t>(i * 40));
+      const isogate_control order = {ISOGATE_CONTROL_SIGNAL, SIGTERM, 0, 0};
+      (void)!::write(ours.get(), &order, sizeof order);
+    });
+    const auto ending = runner_->run(command);
+    sender.join();
+    ASSERT_TRUE(ending.ok()) << ending.error().message;
+    EXPECT_TRUE(ending->exit_code == 7 || ending->term_signal == SIGTERM);
+    const auto next = runner_->run(shell_in("exit 8"));
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    ASSERT_EQ(next->exit_code, 8) << i;
+  }
+  EXPECT_EQ(namespaces(), before);
+}
+
+TEST_F(EnclosureTest, used_ones_that_were_killed_or_waited_long_are_replaced) {
+  settle();
+  const std::string before = namespaces();
+  for (const pid_t pid : inits()) ::kill(pid, SIGKILL);
+  ASSERT_TRUE(soon([] { return inits().empty(); }));
+  const auto ending = runner_->run(shell_in("exit 6"));
+  ASSERT_TRUE(ending.ok()) << ending.error().message;
+  EXPECT_EQ(ending->exit_code, 6);
+  settle();
+  EXPECT_NE(namespaces(), before);
+  const auto start = std::chrono::steady_clock::now();
+  while (!inits().empty() && seconds_since(start) < 60) ::usleep(200'000);
+  EXPECT_TRUE(inits().empty()) << "nobody has used them for a minute";
 }
 
 TEST_F(EnclosureTest, without_inits_ahead_none_waits) {
@@ -260,6 +362,31 @@ TEST_F(EnclosureTest, a_program_that_was_just_written_is_waited_for) {
   ::unlink(path.c_str());
   ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
   EXPECT_EQ(output.ending->exit_code, 0) << output.err;
+}
+
+// A used init is in the groups of its sandbox, and what ran there before is not charged to the next run.
+TEST_F(EnclosureTest, groups_stay_with_the_init_that_stays) {
+  auto other = make(true, {{ISOGATE_LIMIT_MEMORY_BYTES, 96u << 20}, {ISOGATE_LIMIT_PIDS, 40}});
+  if (!other) GTEST_SKIP() << runner_->abilities().missing;
+  const Site own = std::exchange(*site_, *other);
+  settle();
+  const std::string before = namespaces();
+  EXPECT_EQ(namespaces(), before);
+  const auto groups = [&] { return run_captured(*runner_, shell_in("cat /proc/self/cgroup")).out; };
+  EXPECT_EQ(groups(), groups());
+  EXPECT_TRUE(runner_->run(shell_in("head -c 400M /dev/zero | tail -c 400M | wc -c"))->oom_killed);
+  for (int i = 0; i < 3; ++i) {
+    const auto ending = runner_->run(shell_in("exit 4"));
+    ASSERT_TRUE(ending.ok()) << ending.error().message;
+    EXPECT_FALSE(ending->oom_killed);
+    EXPECT_EQ(ending->exit_code, 4);
+  }
+  EXPECT_NE(namespaces(), before);
+  EXPECT_NE(runner_->run(shell_in("for i in $(seq 60); do sleep 1 & done; wait"))->exit_code, 0)
+      << "the limit on processes holds";
+  *site_ = own;
+  const auto released = runner_->release(*other);
+  EXPECT_TRUE(released.ok()) << released.error().message;
 }
 
 TEST_F(EnclosureTest, limits_of_all_runs_and_of_one) {

@@ -8,9 +8,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
 #include <sys/resource.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/statfs.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -28,11 +33,21 @@ namespace {
 
 constexpr int kMostDescriptors = 3 + kInitMostJoins;
 
+// What is left in /dev/shm.
+struct Room {
+  uint64_t blocks, files;
+  bool operator==(const Room&) const = default;
+};
+
 struct Init {
+  Room room;    // before the first program
+  int signals;  // a signalfd for SIGCHLD
+  // Of one order:
   InitOrder order;
   char* body;
+  char** pointers;  // into the body of a run
+  uint64_t pointers_size;
   int descriptors[kMostDescriptors];
-  int signals;  // a signalfd for SIGCHLD
   long program;
   bool ended;
   InitReport report;
@@ -67,8 +82,15 @@ void send(const void* from, size_t size) {
   }
 }
 
-// The head of an order, with its descriptors.
+// The head of an order, with its descriptors, after an earlier one.
 void receive_order(Init& init) {
+  if (init.body != nullptr) raw::call(SYS_munmap, init.body, init.order.size);
+  if (init.pointers != nullptr) raw::call(SYS_munmap, init.pointers, init.pointers_size);
+  init.body = nullptr;
+  init.pointers = nullptr;
+  init.program = 0;
+  init.ended = false;
+  init.report = {};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostDescriptors)];
   iovec vector = {&init.order, sizeof init.order};
   msghdr message = {};
@@ -159,7 +181,30 @@ void prove_itself() {
   send(&proof, sizeof proof);
 }
 
+// Nothing where it cannot be known.
+Room room_in_shm() {
+  struct statfs info = {};
+  if (raw::call(SYS_statfs, "/dev/shm", &info) < 0) return {};
+  return {info.f_bfree, info.f_ffree};
+}
+
+// Whether the last program has left nothing, in memory or in the kernel, that the next one would find. It has
+// left no process: the init is alone.
+bool has_nothing_left(const Init& init) {
+  uint64_t pending = 0;
+  if (raw::call(SYS_rt_sigpending, &pending, sizeof pending) < 0) return false;
+  if ((pending & ~(uint64_t{1} << (SIGCHLD - 1))) != 0) return false;
+  if (init.room.files == 0 || room_in_shm() != init.room) return false;
+  shm_info memory = {};
+  msginfo queues = {};
+  seminfo semaphores = {};
+  return raw::call(SYS_shmctl, 0, SHM_INFO, &memory) >= 0 && memory.used_ids == 0 &&
+         raw::call(SYS_msgctl, 0, MSG_INFO, &queues) >= 0 && queues.msgpool == 0 &&
+         raw::call(SYS_semctl, 0, 0, SEM_INFO, &semaphores) >= 0 && semaphores.semusz == 0;
+}
+
 void watch_children(Init& init) {
+  if (init.signals >= 0) return;
   const uint64_t child = uint64_t{1} << (SIGCHLD - 1);
   init.signals = static_cast<int>(raw::call(SYS_signalfd4, -1, &child, 8, O_CLOEXEC | O_NONBLOCK));
   if (init.signals < 0) refuse(init, kStageInit, init.signals);
@@ -262,10 +307,12 @@ long enter_directory(const Program& program) {
 void lay_out(Init& init, Program& program) {
   InitStrings strings;
   if (init.order.descriptors < 3 || !raw_begin_run(init.body, init.order.size, strings)) leave(1);
-  const long memory = raw::call(SYS_mmap, 0, strings.pointers * sizeof(char*), PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  init.pointers_size = strings.pointers * sizeof(char*);
+  const long memory =
+      raw::call(SYS_mmap, 0, init.pointers_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory < 0 && memory > -4096) leave(1);
-  if (!raw_lay_out_run(init.body, init.order.size, reinterpret_cast<char**>(memory), strings)) leave(1);
+  init.pointers = reinterpret_cast<char**>(memory);
+  if (!raw_lay_out_run(init.body, init.order.size, init.pointers, strings)) leave(1);
   program.head = strings.head;
   program.cwd = strings.cwd;
   program.search = strings.search;
@@ -298,6 +345,7 @@ void run(Init& init) {
   for (int i = 0; i < 3; ++i) raw::call(SYS_close, init.descriptors[i]);
   wait_for_program(init);
   init.report.alone = reap(init) ? 0 : 1;
+  init.report.waits = init.report.alone != 0 && has_nothing_left(init) ? 1 : 0;
   send(&init.report, sizeof init.report);
 }
 
@@ -327,12 +375,18 @@ void measure(Init& init) {
 
 void init_main() {
   Init init = {};
+  init.signals = -1;
   be_unreachable();
   prove_itself();
-  receive_order(init);
-  if (init.order.size > 0) receive_body(init);
-  if (init.order.kind == kInitRun) run(init);
-  if (init.order.kind == kInitMeasure) measure(init);
+  init.room = room_in_shm();
+  do {
+    do {
+      receive_order(init);
+    } while (init.order.kind == kInitSignal);  // for a program that has ended
+    if (init.order.size > 0) receive_body(init);
+    if (init.order.kind == kInitRun) run(init);
+    if (init.order.kind == kInitMeasure) measure(init);
+  } while (init.report.waits != 0);
   leave(0);
 }
 
