@@ -51,7 +51,7 @@ inline constexpr const char* kConfigSchema = R"({
     "root": {"type": "string", "pattern": "^/.*[^/]$",
       "description": "a directory of this host with the system that programs find (what debootstrap makes, an unpacked image): its /usr, /bin, /lib…, /opt, /srv, /var/lib and /etc, read-only; without it this host's own"},
     "inits_ahead": {"type": "boolean", "default": true,
-      "description": "make the surroundings of the next exec while the caller reads the answer to the last one; false saves one small process per sandbox in use"}
+      "description": "the next exec uses the namespaces of the last one, if that has left nothing in them, or others that are made while the caller reads its answer; false: each exec makes its own, which saves small processes for sandboxes in use and takes longer"}
   }
 })";
 

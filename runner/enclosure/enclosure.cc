@@ -96,7 +96,10 @@ Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int 
   plan_.filter = &filter_;
 }
 
-Enclosure::~Enclosure() { reap_later_(std::move(ready_.init)); }
+Enclosure::~Enclosure() {
+  reap_later_(std::move(ready_.init));
+  for (Waiting& each : used_) reap_later_(std::move(each.init));
+}
 
 bool Enclosure::is_of(const Identity& identity) const {
   const Identity& own = options_.identity;

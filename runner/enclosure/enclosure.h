@@ -1,9 +1,9 @@
 // An isolated place for programs: what the runner needs to start them inside, and inits made in
 // advance.
 //
-// Its maker passes the namespaces as descriptors, ready to enter: a mount namespace that every run gets a
+// Its maker passes the namespaces as descriptors, ready to enter: a mount namespace that every init gets a
 // copy of, with /proc, /dev/shm and /run as empty directories and /dev/null in it; and a network namespace.
-// For each run, the runner adds pid, ipc, uts and cgroup namespaces, its /proc and /dev/shm, and an init
+// The runner adds pid, ipc, uts and cgroup namespaces, their /proc and /dev/shm, and an init
 // (init_protocol.h) as pid 1, and drops what the profile says: capabilities, the right to new privileges,
 // system calls.
 //
