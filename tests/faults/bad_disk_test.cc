@@ -40,7 +40,10 @@ class BadDisk : public testing::TestWithParam<Way> {
     yaml_ = yaml;
     gateway_ = start(yaml, state_dir);
   }
-  [[nodiscard]] Caller me(const std::string& agent = "me") const { return {*gateway_, agent}; }
+  // No other test has these agents: while the disk is not mounted its uids could be given to them.
+  [[nodiscard]] Caller me(const std::string& agent = "me") const {
+    return {*gateway_, std::string("disk-") + GetParam().name + "-" + agent};
+  }
 
   Disk disk_;
   TemporaryDirectory elsewhere_;
