@@ -124,7 +124,8 @@ PYTHON = '{"argv":["/usr/bin/python3","-c","pass"]}'
 
 
 def bench_namespace(build, scale):
-    """the same on the backend namespace, at 1, 8 and 64 clients; python3 -c pass; without HTTP, with its peers"""
+    """the same on the backend namespace, at 1, 8 and 64 clients; python3 -c pass; without HTTP, with its peers.
+    All clients use one sandbox, which has one processor; then without that cap"""
     if os.geteuid() != 0:
         return {"skipped": "only root's gateway gives each sandbox a user"}
     gateway = Gateway(build, backend="namespace")
@@ -135,11 +136,14 @@ def bench_namespace(build, scale):
             build, "latency", gateway.port, gateway.key, PYTHON, n // 10, 0, "/usr/bin/python3", "-c", "pass"
         ),
     }
-    for clients in (8, 64):
-        result[str(clients)] = exec_http(
-            build, "throughput", gateway.port, gateway.key, TRUE, clients, 3 / scale, "/bin/true"
-        )
     gateway.stop()
+    for cap, options in (("one processor", ""), ("no cap", "    config: {cpus: 0}\n")):
+        gateway = Gateway(build, options, backend="namespace")
+        for clients in (8, 64):
+            result[f"{clients}, {cap}"] = exec_http(
+                build, "throughput", gateway.port, gateway.key, TRUE, clients, 3 / scale, "/bin/true"
+            )
+        gateway.stop()
     for agents in (1, 1000 // scale):
         out = subprocess.run(
             [os.path.join(build, "bin", "namespace_cost"), os.path.join(build, "plugins", "namespace.so"), str(n // 3),
