@@ -288,13 +288,18 @@ void Cgroups::note_quota(CgroupSlot& slot, const Limits& limits) const {
     if (limit.base == base) slot.quota.own_fd = limit.directory.get();
 }
 
+Result<void> Cgroups::check_quota() {
+  if (quota_lost_ && !restore_quota()) return unsupported("the cpu limit cannot be put in force again");
+  return {};
+}
+
 Result<CgroupSlot> Cgroups::acquire(const Limits& wanted, bool want_leaf) {
   // v1 creates no group with more processor time than its parent, whose limit applies anyway.
   Limits limits = wanted;
   if (asked(shared_, kCpu) != 0 && asked(limits, kCpu) > asked(shared_, kCpu))
     limits.set(kControlled[kCpu], asked(shared_, kCpu));
   if (auto checked = check(limits); !checked.ok()) return checked.error();
-  if (quota_lost_ && !restore_quota()) return unsupported("the cpu limit cannot be put in force again");
+  if (auto quota = check_quota(); !quota) return quota.error();
   CgroupSlot slot;
   auto filled = fill(slot, limits, want_leaf);
   if (filled.ok()) return slot;

@@ -78,6 +78,8 @@ class Cgroups {
   Result<void> check(const Limits& limits) const;
   // Whether a run with these limits has its own leaf, and no reaper.
   [[nodiscard]] bool in_leaf(const Limits& limits) const;
+  // A slot that is used again: the quota of all together, where it was lifted, is in force again.
+  Result<void> check_quota();
   // A leaf if possible, and the groups for the limits. With want_leaf false, a leaf only if a limit needs
   // it.
   Result<CgroupSlot> acquire(const Limits& limits, bool want_leaf = true);

@@ -28,8 +28,6 @@ isogate_init_end:
 namespace isogate {
 namespace {
 
-constexpr size_t kMostUsed = 8;  // that wait: each is a process of its sandbox
-
 std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
   std::vector<const char*> pointers;
   for (const auto& text : texts) pointers.push_back(text.c_str());
@@ -98,7 +96,7 @@ Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int 
 
 Enclosure::~Enclosure() {
   reap_later_(std::move(ready_.init));
-  for (Waiting& each : used_) reap_later_(std::move(each.init));
+  reap_later_(std::move(used_.init));
 }
 
 bool Enclosure::is_of(const Identity& identity) const {
@@ -113,10 +111,7 @@ InitProcess Enclosure::take_ready() {
 
 InitProcess Enclosure::take_used() {
   const std::lock_guard lock(mutex_);
-  if (used_.empty()) return {};
-  InitProcess init = std::move(used_.back().init);
-  used_.pop_back();
-  return init;
+  return std::exchange(used_.init, {});
 }
 
 bool Enclosure::ask_for_keeper() {
@@ -132,8 +127,17 @@ bool Enclosure::admit(bool makes_ready) {
     watched_ = true;
   }
   if (closed_ || (makes_ready && !nothing_waits())) return false;
+  if (!makes_ready) ++visits_;
   tally_->add();
   return true;
+}
+
+void Enclosure::leave() {
+  {
+    const std::lock_guard lock(mutex_);
+    --visits_;
+  }
+  tally_->remove();
 }
 
 bool Enclosure::begin_making() { return admit(true); }
@@ -145,16 +149,15 @@ InitProcess Enclosure::leaving(InitProcess init) {
 }
 
 bool Enclosure::close() {
-  InitProcess ready;
-  std::vector<Waiting> used;
+  InitProcess ready, used;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return false;
     ready = std::exchange(ready_.init, {});
-    used.swap(used_);
+    used = std::exchange(used_.init, {});
   }
   reap_later_(std::move(ready));
-  for (Waiting& each : used) reap_later_(leaving(std::move(each.init)));
+  reap_later_(leaving(std::move(used)));
   return true;
 }
 
@@ -172,8 +175,8 @@ void Enclosure::put_ready(InitProcess init) {
 void Enclosure::put_used(InitProcess init) {
   {
     const std::lock_guard lock(mutex_);
-    if (!closed_ && used_.size() < kMostUsed) {
-      used_.push_back({std::move(init), Clock::now()});
+    if (!closed_ && visits_ == 1 && used_.init.pid < 0) {
+      used_ = {std::move(init), Clock::now()};
       return;
     }
   }
@@ -182,11 +185,7 @@ void Enclosure::put_used(InitProcess init) {
 
 InitProcess Enclosure::take_idle(Clock::time_point before) {
   const std::lock_guard lock(mutex_);
-  if (!used_.empty() && used_.front().since <= before) {
-    InitProcess init = std::move(used_.front().init);
-    used_.erase(used_.begin());
-    return leaving(std::move(init));
-  }
+  if (used_.init.pid >= 0 && used_.since <= before) return leaving(std::exchange(used_.init, {}));
   if (ready_.init.pid < 0 || ready_.since > before) return {};
   return std::exchange(ready_.init, {});
 }

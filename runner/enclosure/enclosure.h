@@ -8,9 +8,9 @@
 // system calls.
 //
 // An init and its namespaces cost more than everything else together. So one whose run has left nothing in
-// them (no process, nothing in /dev/shm, no System V IPC, no signal for the init; init.cc looks) stays for
-// the next run of the same sandbox and user, together with the groups it is in: the next program cannot tell
-// but by its pid. Any other ends with its run. Where none stayed one is made in advance after each run. Those
+// them (no process, no use of /dev/shm, no System V IPC, no signal for the init; init.cc looks), while no
+// other run goes on, stays for the next run of the same user, together with the groups it is in, and proves
+// itself again. Any other ends with its run. Where none stayed one is made in advance after each run. Those
 // that are not needed for a while are ended.
 //
 // close() ends it permanently: afterwards nothing is made or started in it.
@@ -94,6 +94,7 @@ struct InitProcess {
   CgroupSlot slot;  // the groups of the sandbox that its run used
   // Whose they are: they are returned when the init is reaped. Null: it has none, or waits there.
   std::shared_ptr<Enclosure> place;
+  uint64_t cpu_ns = 0;   // of the runs that it has ended
   bool departs = false;  // counted in place->departures()
   bool lasts = false;    // made by the keeper: the kernel kills an init when the thread that made it ends
 };
@@ -126,7 +127,7 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
    public:
     explicit Visit(Enclosure& place) : place_(place), admitted_(place.admit(false)) {}
     ~Visit() {
-      if (admitted_) place_.tally_->remove();
+      if (admitted_) place_.leave();
     }
     Visit(const Visit&) = delete;
     Visit& operator=(const Visit&) = delete;
@@ -137,13 +138,15 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
     const bool admitted_;
   };
   InitProcess take_ready();  // no program has run in it; pid -1: there is none
-  InitProcess take_used();   // the last that a run has left, with its slot; pid -1: there is none
+  InitProcess take_used();   // one that a run has left, with its slot; pid -1: there is none
   bool ask_for_keeper();  // true: nothing waits, or what waits is not watched, and this is the first request
   bool begin_making();    // counts in the tally until end_making(); false: one is there, or it is closed
   void end_making() { tally_->remove(); }
   bool close();  // nothing more begins, and waiting inits end; false: it was closed already
   void put_ready(InitProcess init);
-  void put_used(InitProcess init);                  // with its slot
+  // With its slot, during the visit of its run. It is ended if another run goes on: that may have got
+  // descriptors of its file systems from this one.
+  void put_used(InitProcess init);
   InitProcess take_idle(Clock::time_point before);  // one that waits since then
   bool stop_watching();                             // false: something waits
 
@@ -153,7 +156,8 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
     Clock::time_point since;
   };
   bool admit(bool makes_ready);
-  [[nodiscard]] bool nothing_waits() const { return ready_.init.pid < 0 && used_.empty(); }
+  void leave();
+  [[nodiscard]] bool nothing_waits() const { return ready_.init.pid < 0 && used_.init.pid < 0; }
   InitProcess leaving(InitProcess init);
 
   EnclosureOptions options_;
@@ -166,8 +170,8 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   std::vector<const char*> files_, directories_;
   EnclosurePlan plan_;
   std::mutex mutex_;
-  Waiting ready_;
-  std::vector<Waiting> used_;
+  Waiting ready_, used_;
+  int visits_ = 0;
   bool asked_ = false, watched_ = false, closed_ = false;
 };
 

@@ -598,8 +598,9 @@ Result<InitProcess> CommandRunner::take_init(Enclosure& place, const Identity& i
   return made;
 }
 
-// An init that has its order, and in `slot` the groups that it is in: one that stayed after another run, or
-// one that joins them. One that was killed while it waited is replaced: nothing of this run ran in it.
+// An init that has proven itself and has its order, and in `slot` the groups that it is in: one that stayed
+// after another run, or one that joins them. One that was killed while it waited is replaced: nothing of this
+// run ran in it.
 Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command& command,
                                                  const std::string& order, Cgroups* groups,
                                                  const std::vector<int>& streams, CgroupSlot& slot) {
@@ -608,10 +609,12 @@ Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command
   if (used.pid >= 0) {
     slot = std::exchange(used.slot, {});
     if (slot.oom_events) slot.oom_before = raw_oom_kills(slot.oom_events.get());
-    const auto sent = send_order(used.socket.get(), kInitRun, order, streams, command.cancel_fd);
-    if (sent) return used;
+    Result<void> done = groups == nullptr ? Result<void>() : groups->check_quota();
+    if (done) done = prove(place, used, command.identity, command.cancel_fd);
+    if (done) done = send_order(used.socket.get(), kInitRun, order, streams, command.cancel_fd);
+    if (done) return used;
     bury(place, std::move(used), slot);
-    if (sent.error().os_errno != EPIPE) return sent.error();
+    if (done.error().status == ISOGATE_CANCELLED) return done.error();
   }
   if (groups != nullptr) {
     auto acquired = groups->acquire(command.limits, false);
@@ -658,6 +661,7 @@ void CommandRunner::dismiss_init(Enclosure& place, InitProcess init, const Comma
     init.tally->remove();
   } else if (shares && waits && !out_of_memory && place.inits_ahead() && place.is_of(command.identity)) {
     init.slot = std::exchange(slot, {});
+    init.cpu_ns += loop.init_report.cpu_ns;
     place.put_used(std::move(init));
   } else if (shares) {
     bury(place, std::move(init), slot);
@@ -678,6 +682,7 @@ Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& comma
   auto init = instruct_init(place, command, order, groups, {loop.plan.streams, loop.plan.streams + 3}, slot);
   if (!init) return init.error();
   loop.init_socket = init->socket.get();
+  loop.init_cpu_before_ns = init->cpu_ns;
   loop.start.pidfd = init->pidfd.get();
   loop.result.pid = init->pid;
   loop.start.cancel_fd = command.cancel_fd;

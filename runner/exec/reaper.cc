@@ -188,7 +188,8 @@ void end_init(RunLoop& loop) {
   loop.result.init_reaped = pid != 0;
   loop.result.left_behind = pid == 0;
   if (pid <= 0) return;
-  loop.result.cpu_ns = raw::nanoseconds(usage.ru_utime) + raw::nanoseconds(usage.ru_stime);
+  const uint64_t all = raw::nanoseconds(usage.ru_utime) + raw::nanoseconds(usage.ru_stime);
+  loop.result.cpu_ns = all > loop.init_cpu_before_ns ? all - loop.init_cpu_before_ns : 0;
 }
 
 void kill_everything(RunLoop& loop) {

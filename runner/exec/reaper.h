@@ -64,7 +64,8 @@ struct RunLoop {
   // With an init, which has its order already:
   int init_socket = -1;
   InitReport init_report = {};
-  uint32_t init_received = 0;  // bytes of it
+  uint32_t init_received = 0;       // bytes of it
+  uint64_t init_cpu_before_ns = 0;  // of its earlier runs
   // With a memory limit that kills one task of the tree, not all of it (cgroup v1):
   int oom_fd = -1;          // memory.oom_control
   uint64_t oom_before = 0;  // its counter before the run

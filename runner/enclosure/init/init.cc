@@ -33,9 +33,11 @@ namespace {
 
 constexpr int kMostDescriptors = 3 + kInitMostJoins;
 
-// What is left in /dev/shm.
+// Of /dev/shm: what is free in it, and its root, which changes with each entry that comes or goes.
 struct Room {
   uint64_t blocks, files;
+  int64_t changed_s;
+  uint32_t changed_ns, mode, uid, gid;
   bool operator==(const Room&) const = default;
 };
 
@@ -184,8 +186,14 @@ void prove_itself() {
 // Nothing where it cannot be known.
 Room room_in_shm() {
   struct statfs info = {};
-  if (raw::call(SYS_statfs, "/dev/shm", &info) < 0) return {};
-  return {info.f_bfree, info.f_ffree};
+  struct statx root = {};
+  constexpr unsigned kWanted = STATX_MODE | STATX_UID | STATX_GID | STATX_CTIME;
+  if (raw::call(SYS_statfs, "/dev/shm", &info) < 0 ||
+      raw::call(SYS_statx, AT_FDCWD, "/dev/shm", 0, kWanted, &root) < 0 ||
+      (root.stx_mask & kWanted) != kWanted)
+    return {};
+  return {info.f_bfree,  info.f_ffree, root.stx_ctime.tv_sec, root.stx_ctime.tv_nsec,
+          root.stx_mode, root.stx_uid, root.stx_gid};
 }
 
 // Whether the last program has left nothing, in memory or in the kernel, that the next one would find. It has
@@ -377,9 +385,9 @@ void init_main() {
   Init init = {};
   init.signals = -1;
   be_unreachable();
-  prove_itself();
   init.room = room_in_shm();
   do {
+    prove_itself();
     do {
       receive_order(init);
     } while (init.order.kind == kInitSignal);  // for a program that has ended
