@@ -47,7 +47,7 @@ inline constexpr const char* kConfigSchema = R"({
     "max_processes": {"type": "integer", "minimum": 16, "maximum": 4194304, "default": 4096,
       "description": "processes and threads of one sandbox, in all its execs together (RLIMIT_NPROC); of all sandboxes together where the gateway was not started by root"},
     "shm_mb": {"type": "integer", "minimum": 1, "maximum": 65536, "default": 64,
-      "description": "size of /dev/shm in MiB; each exec has its own, it goes with it"},
+      "description": "size of /dev/shm in MiB; each exec finds it empty, and what it leaves there goes with it"},
     "root": {"type": "string", "pattern": "^/.*[^/]$",
       "description": "a directory of this host with the system that programs find (what debootstrap makes, an unpacked image): its /usr, /bin, /lib…, /opt, /srv, /var/lib and /etc, read-only; without it this host's own"},
     "inits_ahead": {"type": "boolean", "default": true,

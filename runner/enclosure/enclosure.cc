@@ -142,9 +142,11 @@ void Enclosure::leave() {
 
 bool Enclosure::begin_making() { return admit(true); }
 
-// Its slot is returned once it is reaped.
 InitProcess Enclosure::leaving(InitProcess init) {
-  if (init.pid >= 0 && groups_ != nullptr) init.place = shared_from_this();
+  if (init.pid < 0 || groups_ == nullptr) return init;
+  init.place = shared_from_this();
+  init.departs = true;
+  departures_.begin();
   return init;
 }
 

@@ -149,6 +149,8 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   void put_used(InitProcess init);
   InitProcess take_idle(Clock::time_point before);  // one that waits since then
   bool stop_watching();                             // false: something waits
+  // One that has its slot, before it is reaped: its slot is returned then, and it is in the departures.
+  InitProcess leaving(InitProcess init);
 
  private:
   struct Waiting {
@@ -158,7 +160,6 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   bool admit(bool makes_ready);
   void leave();
   [[nodiscard]] bool nothing_waits() const { return ready_.init.pid < 0 && used_.init.pid < 0; }
-  InitProcess leaving(InitProcess init);
 
   EnclosureOptions options_;
   const EnclosureMarks marks_;

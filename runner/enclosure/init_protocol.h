@@ -1,11 +1,11 @@
 // The protocol between the host and the init of an enclosure (enclosure.h), over one stream socket.
 //
 // The init is pid 1 of a pid namespace. It first reports where it is and its privileges (InitProof), while no
-// tenant code or data is near it. Then it waits for one InitOrder of kind run or measure, executes it
-// in one child, and replies with one InitReport. After a run that has left nothing in its namespaces it begins
-// again, with its proof; otherwise it exits, and everything in its namespaces ends with it. The end of the socket,
-// when the host dies, also ends it. A tenant gains nothing by forging a report: it holds only the tenant's
-// own result.
+// tenant code runs there. Then it waits for one InitOrder of kind run or measure, executes it in one child,
+// and replies with one InitReport. After a run that has left nothing in its namespaces it begins again, with
+// its proof; otherwise it exits, and everything in its namespaces ends with it. The end of the socket, when
+// the host dies, also ends it. A tenant gains nothing by forging a report: it holds only the tenant's own
+// result.
 //
 // Raw layout, shared by two programs of one build: no versions.
 #pragma once

@@ -638,13 +638,8 @@ Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command
 
 // The sandbox's groups are returned when it is reaped, so that no run gets one that is not empty.
 void CommandRunner::bury(Enclosure& place, InitProcess init, CgroupSlot& slot) {
-  if (place.groups() != nullptr) {
-    init.place = place.shared_from_this();
-    init.slot = std::exchange(slot, {});
-    init.departs = true;
-    place.departures().begin();
-  }
-  keeper_->reap_later(std::move(init));
+  init.slot = std::exchange(slot, {});
+  keeper_->reap_later(place.leaving(std::move(init)));
 }
 
 // It has reported, or is dead: its programs are gone. It waits for the next run, or ends; the caller waits
