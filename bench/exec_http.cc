@@ -5,7 +5,7 @@
 //   exec_http alternation PORT KEY BODY N PROGRAM [ARG…] -- OTHER [ARG…]
 //       one client; N rounds as for latency, and N with a run of OTHER before each exec and each spawn
 //   exec_http throughput PORT KEY BODY CLIENTS SECONDS PROGRAM [ARG…]
-//       rounds of bare, HTTP, bare, HTTP, …
+//       rounds of bare, HTTP, bare, HTTP, …; "{client}" in BODY is replaced by the client's number
 //   exec_http get PORT KEY PATH N
 //       latency of a GET, alone
 #include <arpa/inet.h>
@@ -29,6 +29,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -410,7 +411,7 @@ double rate(int threads, double seconds, Work&& work) {
   std::atomic<bool> stop{false};
   std::vector<std::thread> all;
   for (int i = 0; i < threads; ++i) {
-    all.emplace_back([&] { work(stop, done); });
+    all.emplace_back([&, i] { work(i, stop, done); });
   }
   const auto start = Clock::now();
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -421,22 +422,31 @@ double rate(int threads, double seconds, Work&& work) {
   return count / took;
 }
 
+// A BODY with "{client}" gives each client its own sandbox.
+std::string with_client(std::string body, int client) {
+  constexpr std::string_view kMark = "{client}";
+  if (const auto at = body.find(kMark); at != std::string::npos)
+    body.replace(at, kMark.size(), std::to_string(client));
+  return body;
+}
+
 int throughput(char** argv) {
   const int port = std::atoi(argv[0]);
-  const std::string request = post(argv[1], argv[2]);
   const int clients = std::atoi(argv[3]);
+  std::vector<std::string> requests;
+  for (int i = 0; i < clients; ++i) requests.push_back(post(argv[1], with_client(argv[2], i)));
   const double seconds = std::atof(argv[4]);
   char** program = argv + 5;
   std::vector<double> bare;
   std::vector<double> http;
   std::vector<double> ratios;
   for (int round = 0; round < 5; ++round) {
-    bare.push_back(rate(clients, seconds, [&](auto& stop, auto& done) {
+    bare.push_back(rate(clients, seconds, [&](int, auto& stop, auto& done) {
       while (!stop) bare_spawn(program), ++done;
     }));
-    http.push_back(rate(clients, seconds, [&](auto& stop, auto& done) {
+    http.push_back(rate(clients, seconds, [&](int i, auto& stop, auto& done) {
       Client client(port);
-      while (!stop) client.call(request), ++done;
+      while (!stop) client.call(requests[i]), ++done;
     }));
     ratios.push_back(http.back() / bare.back());
   }

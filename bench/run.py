@@ -105,6 +105,7 @@ def exec_http(build, *arguments):
 
 
 TRUE = '{"argv":["/bin/true"]}'
+TRUE_EACH = '{"argv":["/bin/true"],"agent_id":"client-{client}"}'  # a sandbox for each client
 SHELL = '{"command":"true"}'
 
 
@@ -125,7 +126,7 @@ PYTHON = '{"argv":["/usr/bin/python3","-c","pass"]}'
 
 def bench_namespace(build, scale):
     """the same on the backend namespace, at 1, 8 and 64 clients; python3 -c pass; without HTTP, with its peers.
-    All clients use one sandbox, which has one processor; then without that cap"""
+    All clients use one sandbox, which has one processor; then each its own; then both without that cap"""
     if os.geteuid() != 0:
         return {"skipped": "only root's gateway gives each sandbox a user"}
     gateway = Gateway(build, backend="namespace")
@@ -140,9 +141,10 @@ def bench_namespace(build, scale):
     for cap, options in (("one processor", ""), ("no cap", "    config: {cpus: 0}\n")):
         gateway = Gateway(build, options, backend="namespace")
         for clients in (8, 64):
-            result[f"{clients}, {cap}"] = exec_http(
-                build, "throughput", gateway.port, gateway.key, TRUE, clients, 3 / scale, "/bin/true"
-            )
+            for sandboxes, body in (("one sandbox", TRUE), ("a sandbox each", TRUE_EACH)):
+                result[f"{clients}, {sandboxes}, {cap}"] = exec_http(
+                    build, "throughput", gateway.port, gateway.key, body, clients, 3 / scale, "/bin/true"
+                )
         gateway.stop()
     for agents in (1, 1000 // scale):
         out = subprocess.run(
