@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -105,18 +106,20 @@ std::vector<Ended> reap() {
 
 int end_orphans(const std::vector<pid_t>& spared) {
   const auto start = std::chrono::steady_clock::now();
-  int killed = 0;
+  std::set<pid_t> killed;  // one may need more than one turn to end
   while (true) {
     (void)reap();
-    if (::waitpid(-1, nullptr, WNOHANG | __WALL) < 0 && errno == ECHILD) return killed;
+    const auto count = static_cast<int>(killed.size());
+    if (::waitpid(-1, nullptr, WNOHANG | __WALL) < 0 && errno == ECHILD) return count;
     const auto waited = std::chrono::steady_clock::now() - start;
-    if (waited > kOrphanDeath) return killed;
+    if (waited > kOrphanDeath) return count;
     std::vector<pid_t> left = children();
     std::erase_if(left,
                   [&](pid_t pid) { return std::find(spared.begin(), spared.end(), pid) != spared.end(); });
-    if (left.empty() && !spared.empty()) return killed;
+    if (left.empty() && !spared.empty()) return count;
     if (waited > kOrphanGrace)
-      for (const pid_t pid : left) killed += ::kill(pid, SIGKILL) == 0 ? 1 : 0;
+      for (const pid_t pid : left)
+        if (::kill(pid, SIGKILL) == 0) killed.insert(pid);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
