@@ -44,7 +44,9 @@ cpio                 | the files of the guest that qemu runs
 debootstrap          | the image of the Docker tests in which agents find what they use
 dpkg-dev             | unpacks the source of Kubernetes
 docker-compose       | starts the deployment of compose
+docker-cli/-         | its command line, where it is a package of its own
 docker.io            | a Docker Engine to run containers on
+e2fsprogs            | file systems of a sandbox's own, and disks that fail
 etcd-server          | the store of the Kubernetes API server
 golang-1.19-go/-     | builds Kubernetes and helm
 iproute2             | ss and ip: sockets and network namespaces as others see them
