@@ -18,7 +18,8 @@ void openssl(std::vector<std::string> arguments) {
 
 Authority::Authority(const std::string& name) {
   openssl({"req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
-           "30", "-subj", "/CN=" + name, "-keyout", file("ca.key"), "-out", file("ca.pem")});
+           "30", "-subj", "/CN=" + name, "-addext", "keyUsage=critical,keyCertSign,cRLSign", "-keyout",
+           file("ca.key"), "-out", file("ca.pem")});
 }
 
 void Authority::sign(const std::string& name, const std::string& san, int days) const {
