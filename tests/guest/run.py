@@ -18,8 +18,7 @@ import tempfile
 
 PYTHON = f"python3.{sys.version_info.minor}"
 PACKAGES = f"""bash coreutils dash e2fsprogs findutils grep hostname iproute2 libc-bin lib{PYTHON}-minimal
-    lib{PYTHON}-stdlib mount procps python3-minimal {PYTHON}-minimal sed util-linux util-linux-extra
-    xfsprogs""".split()
+    lib{PYTHON}-stdlib mount procps python3-minimal {PYTHON}-minimal sed util-linux xfsprogs""".split()
 PROGRAMS = ["isogate", "faults_test", "namespace_test", "plugin_common_test", "runner_bomb", "runner_host", "runner_test"]
 # The cases of each program that are about cgroups, may end differently on another kernel, or set the clock.
 CASES = {
