@@ -105,6 +105,7 @@ mcp-2.3.0            | mcp==2.3.0 | the official MCP package of Python
 npm-mcp-client-2.4.0 | @modelcontextprotocol/client@2.4.0 | that of JavaScript
 npm-mcp-sdk-1.32.2   | @modelcontextprotocol/sdk@1.32.2 | the one before it, which most hosts have
 npm-mcp-conformance  | @modelcontextprotocol/conformance@0.2.0-alpha.12 node@22 | MCP's own suite, with the Node that it needs
+npm-node-22          | node@22.23.3 npm@10.9.9 | Node and npm that need no library of this machine, for sandboxes whose image has none
 isogate-client-1     | httpx==0.28.1 pytest==9.2.0 jsonschema==4.26.0 trio==0.35.0 mypy==2.4.1 | the client for Python, and its tests
 inspect-ai-0.3.285   | inspect-ai==0.3.285 pytest==9.2.0 | inspect_ai, with its checks of sandboxes
 deepagents-0.7.32    | deepagents==0.7.32 langchain-tests==1.1.9 | deepagents, with LangChain's checks of sandboxes

@@ -19,6 +19,9 @@ import yaml
 
 from manifests import ROOT
 
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+from served import SDKS
+
 BUILD = BACKEND = ENGINE = ""
 IMAGE = "isogate-test:starter"
 FOLDER = f"{ROOT}/deploy/sandbox-image"
@@ -76,13 +79,12 @@ class Engine:
         self.config = {"image": IMAGE, "memory_mb": 512, "mounts": self.node()}
 
     def node(self):
-        """This machine's node and npm, if it has them: the image has none."""
-        node, npm = shutil.which("node"), shutil.which("npm")
-        if not node or not npm:
+        """Node and npm, if they could be installed: the image has none."""
+        modules = os.path.join(SDKS, "npm-node-22", "node_modules")
+        if not os.path.isdir(modules):
             return []
-        npm = os.path.realpath(npm)  # …/npm/bin/npm-cli.js
-        return [{"source": os.path.realpath(node), "target": "/usr/local/bin/node"},
-                {"source": os.path.dirname(os.path.dirname(npm)), "target": "/opt/npm"}]
+        return [{"source": os.path.realpath(f"{modules}/node/bin/node"), "target": "/usr/local/bin/node"},
+                {"source": f"{modules}/npm", "target": "/opt/npm"}]
 
     def forget(self):
         run("docker", "--host", ENGINE, "image", "rm", "--force", IMAGE, check=False)
@@ -256,7 +258,7 @@ class Agent(unittest.TestCase):
 
     def test_what_npm_installs_stays_with_the_workspace(self):
         if not self.engine.config.get("mounts"):
-            self.skipTest("no node: neither the image nor this backend's host has one that could be mounted")
+            self.skipTest("no node: neither the image nor this backend has one (scripts/install-deps.sh --tests)")
         npm = "node /opt/npm/bin/npm-cli.js --offline --no-audit --no-fund"
         self.put("small/package.json", json.dumps({"name": "small", "version": "1.0.0", "main": "it.js", "bin": "it.js"}))
         self.put("small/it.js", "#!/usr/bin/env node\nconsole.log('small of npm')\n")
