@@ -7,7 +7,7 @@
 
 #include "gateway/config/load.h"
 #include "gateway/ipc/channel.h"
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "lib/log.h"
 
 namespace isogate::front {

@@ -5,7 +5,7 @@
 
 #include "gateway/config/load.h"
 #include "isogate/backend.h"
-#include "lib/json_depth.h"
+#include "lib/json.h"
 
 namespace isogate {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lib/json.h"
 #include "lib/thread.h"
 #include "plugins/common/or_throw.h"
-#include "plugins/docker/client/engine_pool.h"
 #include "plugins/docker/profile.h"
 #include "plugins/docker/services.h"
 

@@ -6,7 +6,7 @@
 
 #include "isogate/backend.hpp"
 #include "lib/clock.h"
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod/profile.h"
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "plugins/k8s/client/exec_channel.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod/egress.h"
@@ -230,7 +230,7 @@ void look_at_object(const Json& object) {
 
 void look_at_json(const std::string& text) {
   constexpr size_t kMost = 8;
-  const Json answer = Json::parse(is_shallow(text) ? text : "", nullptr, false);
+  const Json answer = parse_shallow(text);
   if (answer.is_discarded()) return;
   require(Json::parse(answer.dump()) == answer);
   look_at_object(answer);
@@ -246,7 +246,7 @@ void look_at_exec(const std::string& text) {
 }
 
 void look_at_error(const std::string& body) {
-  const Json json = Json::parse(is_shallow(body) ? body : "", nullptr, false);
+  const Json json = parse_shallow(body);
   const std::string its_name = text_at(member(json, "details"), "name");
   for (const int status : {200, 304, 400, 403, 404, 409, 410, 422, 429, 500, 501, 599})
     for (const char* name : {"", "one"}) {

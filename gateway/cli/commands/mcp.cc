@@ -20,7 +20,7 @@
 #include "gateway/cli/event_stream.h"
 #include "gateway/cli/output.h"
 #include "gateway/front/base/names.h"
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -143,8 +143,7 @@ class McpOverStdio {
 
  private:
   void take(std::string_view line) {
-    const Json message =
-        is_shallow(line) ? Json::parse(line, nullptr, false) : Json(Json::value_t::discarded);
+    const Json message = parse_shallow(line);
     if (message.is_discarded()) return print_line(error_line("", kParseError, "a line is not a JSON text"));
     const bool is_notification = !text_member(message, "method").empty() && !message.contains("id");
     if (!is_notification) return start(call_of(line, message));

@@ -8,7 +8,7 @@
 
 #include "gateway/host/text.h"
 #include "lib/capabilities.h"
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "lib/text.h"
 
 namespace isogate {

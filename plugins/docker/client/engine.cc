@@ -3,7 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "lib/text.h"
 #include "plugins/docker/client/engine_pool.h"
 
@@ -270,8 +270,8 @@ Json EngineEvents::next(const Budget& budget) {
       pending_.erase(0, end + 1);
       searched_ = 0;
       if (line.find_first_not_of(" \r") == std::string::npos) continue;
-      Json event = Json::parse(is_shallow(line) ? line : "", nullptr, false);
-      if (!event.is_object()) fail("the Engine tells of something that is no JSON");
+      Json event = parse_shallow(line);
+      if (!event.is_object()) fail("one of them is no JSON object");
       return event;
     }
     searched_ = pending_.size();

@@ -2,15 +2,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/json.h"
+
 namespace isogate::docker {
 namespace {
 
 // What the Engine puts into {"message": …} (podman also {"cause": …}), or the whole answer.
 std::string message_of(std::string_view body) {
-  const auto json = nlohmann::json::parse(body, nullptr, false);
-  if (json.is_object() && json.contains("message") && json["message"].is_string())
-    return json["message"].get<std::string>();
-  return std::string(body);
+  const nlohmann::json json = parse_shallow(body);
+  const nlohmann::json& message = member(json, "message");
+  return message.is_string() ? message.get<std::string>() : std::string(body);
 }
 
 isogate_status status_of(int http_status, const std::string& reason, isogate_status conflict) {

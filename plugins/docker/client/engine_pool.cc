@@ -4,7 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "lib/net/operator_file.h"
 #include "lib/text.h"
 
@@ -200,19 +200,8 @@ EngineReply Engine::Pool::hijack(EngineRequest request, const Budget& budget) {
   return reply;
 }
 
-const Json& member(const Json& object, const char* name) {
-  static const Json kNull;
-  const auto found = object.find(name);
-  return found != object.end() ? *found : kNull;
-}
-
-std::string text_at(const Json& object, const char* name) {
-  const Json& text = member(object, name);
-  return text.is_string() ? text.get<std::string>() : std::string();
-}
-
 Json parse_answer(std::string_view text, const std::string& attempt) {
-  Json answer = Json::parse(is_shallow(text) ? text : "", nullptr, false);
+  Json answer = parse_shallow(text);
   if (!answer.is_object() && !answer.is_array())
     throw EngineError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": the Engine's answer is no JSON", 0, true);
   return answer;

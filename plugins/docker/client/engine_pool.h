@@ -63,10 +63,6 @@ struct Engine::Pool {
   bool podman_ = false;
 };
 
-// A member of an answer: null, or empty, where it is absent or of another type.
-const Json& member(const Json& object, const char* name);
-std::string text_at(const Json& object, const char* name);
-
 // An answer's body: an object or an array, nested so little that it can be copied. Anything else throws
 // ISOGATE_UNAVAILABLE.
 Json parse_answer(std::string_view text, const std::string& attempt);

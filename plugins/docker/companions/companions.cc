@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/hash.h"
+#include "lib/json.h"
 #include "lib/thread.h"
 #include "plugins/common/bounded_call.h"
 #include "plugins/common/or_throw.h"
-#include "plugins/docker/client/engine_pool.h"
 
 namespace isogate::docker {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "lib/text.h"
 #include "plugins/k8s/client/api_impl.h"
 #include "plugins/k8s/client/object.h"
@@ -35,7 +35,7 @@ ApiRequest with_body(const char* method, const char* verb, const Resource& what,
 
 Json parse(const std::string& text, const ApiRequest& request) {
   if (text.empty()) return nullptr;
-  Json answer = Json::parse(is_shallow(text) ? text : "", nullptr, false);
+  Json answer = parse_shallow(text);
   if (!answer.is_discarded()) return answer;
   throw ApiError(ISOGATE_UNAVAILABLE,
                  "cannot " + (request.attempt.empty() ? request.path : request.attempt) +

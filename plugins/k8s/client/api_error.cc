@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "plugins/k8s/client/object.h"
 
 namespace isogate::k8s {
@@ -36,7 +36,7 @@ isogate_status status_of(int http_status, const std::string& reason) {
 
 ApiError refusal(const std::string& attempt, int http_status, std::string_view body, std::string_view name) {
   constexpr size_t kReasonMost = 60;
-  const auto json = nlohmann::json::parse(is_shallow(body) ? body : "", nullptr, false);
+  const auto json = parse_shallow(body);
   const bool is_status = json.is_object() && text_at(json, "kind") == "Status";
   const std::string reason = is_status ? printable(text_at(json, "reason"), kReasonMost) : "";
   const std::string said = printable(is_status ? text_at(json, "message") : std::string(body));

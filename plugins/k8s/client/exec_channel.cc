@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "lib/fd.h"
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "lib/net/transport.h"
 #include "lib/net/websocket.h"
 #include "lib/text.h"
@@ -25,7 +25,7 @@
 namespace isogate::k8s {
 
 bool is_exec_status(std::string_view text) {
-  const Json status = Json::parse(is_shallow(text) ? text : "", nullptr, false);
+  const Json status = parse_shallow(text);
   const std::string verdict = text_at(status, "status");
   return verdict == "Success" || verdict == "Failure";
 }

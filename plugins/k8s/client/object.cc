@@ -8,17 +8,6 @@ namespace isogate::k8s {
 
 using Json = nlohmann::json;
 
-const Json& member(const Json& object, const char* key) {
-  static const Json kNone;
-  const auto found = object.find(key);
-  return found == object.end() ? kNone : *found;
-}
-
-std::string text_at(const Json& object, const char* key) {
-  const Json& found = member(object, key);
-  return found.is_string() ? found.get<std::string>() : std::string();
-}
-
 std::string printable_text(const Json& object, const char* key) { return printable(text_at(object, key)); }
 
 std::string metadata_text(const Json& object, const char* field) {
@@ -28,8 +17,7 @@ std::string metadata_text(const Json& object, const char* field) {
 std::string uid_of(const Json& object) {
   std::string uid = metadata_text(object, "uid");
   if (!uid.empty()) return uid;
-  throw ApiError(ISOGATE_UNAVAILABLE, "the API server described an object in a way that is not understood",
-                 200);
+  throw ApiError(ISOGATE_UNAVAILABLE, "the API server described an object without its metadata.uid", 200);
 }
 
 }  // namespace isogate::k8s

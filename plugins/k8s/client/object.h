@@ -4,15 +4,11 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "lib/json.h"
+
 namespace isogate::k8s {
 
-// Null if `object` has none, or is no object. Valid as long as `object`.
-const nlohmann::json& member(const nlohmann::json& object, const char* key);
-
-// Empty where there is none, or no text.
-std::string text_at(const nlohmann::json& object, const char* key);
-
-// The same as one printable line, for messages.
+// text_at() as one printable line, for messages.
 std::string printable_text(const nlohmann::json& object, const char* key);
 
 // The same of metadata.`field`.

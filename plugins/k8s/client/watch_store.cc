@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "plugins/k8s/client/object.h"
 
 namespace isogate::k8s {
@@ -28,7 +28,7 @@ void WatchLines::add(std::string_view bytes) {
 }
 
 WatchEvent parse_event(const std::string& line) {
-  Json event = Json::parse(is_shallow(line) ? line : "", nullptr, false);
+  Json event = parse_shallow(line);
   if (!member(event, "object").is_object())
     throw ApiError(ISOGATE_UNAVAILABLE, "the API server sent an event that is no JSON");
   return {text_at(event, "type"), std::move(event["object"])};

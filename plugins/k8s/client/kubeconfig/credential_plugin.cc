@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/fd.h"
-#include "lib/json_depth.h"
+#include "lib/json.h"
 #include "lib/program.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/object.h"
@@ -119,7 +119,7 @@ std::optional<std::chrono::sys_seconds> parse_time(const std::string& text) {
 }  // namespace
 
 PluginAnswer parse_exec_credential(const CredentialPlugin& plugin, const std::string& printed) {
-  const auto json = nlohmann::json::parse(is_shallow(printed) ? printed : "", nullptr, false);
+  const auto json = parse_shallow(printed);
   if (!json.is_object() || text_at(json, "kind") != "ExecCredential")
     fail(plugin, "printed no ExecCredential");
   if (text_at(json, "apiVersion") != plugin.api_version)
