@@ -254,6 +254,11 @@ bool is_path_below(std::string_view path) {
   return path.find('\0') == std::string_view::npos;
 }
 
+bool lies_in(std::string_view path, std::string_view directory) {
+  if (directory == "/" || path == directory) return true;
+  return path.starts_with(directory) && path[directory.size()] == '/';
+}
+
 std::string_view trimmed(std::string_view text, std::string_view blanks) {
   text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
   return text.substr(0, text.find_last_not_of(blanks) + 1);

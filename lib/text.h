@@ -109,6 +109,9 @@ std::string join(const Range& range, std::string_view between, TextOf text_of = 
 // Whether it leads nowhere but below: parts between slashes, none of them empty, `.` or `..`, and no NUL.
 bool is_path_below(std::string_view path);
 
+// Whether `path` is `directory`, or lies below it. Both are absolute, without `.`, `..` and empty parts.
+bool lies_in(std::string_view path, std::string_view directory);
+
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t");
 
 // RFC 4648, section 4, with padding.

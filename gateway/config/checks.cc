@@ -159,10 +159,6 @@ std::string normal(const std::string& path, bool follow_links) {
   return text;
 }
 
-bool inside(const std::string& path, const std::string& directory) {
-  return path == directory || directory == "/" || path.rfind(directory + "/", 0) == 0;
-}
-
 struct Own {
   std::string setting, path;
 };
@@ -186,14 +182,14 @@ class DirectoryCheck {
   bool judge(const std::string& setting, const std::string& path, const std::string& place) {
     std::string shown = "`" + path + "`" + (place == normal(path, false) ? "" : " (that is `" + place + "`)");
     for (const char* kernel : {"/proc", "/sys", "/dev", "/run", "/var/run"}) {
-      if (!inside(place, kernel) && !inside(kernel, place)) continue;
+      if (!lies_in(place, kernel) && !lies_in(kernel, place)) continue;
       problems_.at(setting,
                    shown + " would show `" + kernel + "` to every sandbox; name a directory of data");
       return false;
     }
     for (const Own& own : own_) {
       std::string other = normal(own.path, place != normal(path, false));
-      if (!inside(place, other) && !inside(other, place)) continue;
+      if (!lies_in(place, other) && !lies_in(other, place)) continue;
       problems_.at(setting,
                    shown + " overlaps `" + own.setting + "` (" + own.path + "); name another directory");
       return false;
@@ -213,7 +209,7 @@ void check_workdir(const Config& config, bool follow_links, Problems& problems) 
                     root = normal(config.state_dir, follow_links);
   std::string taken = place == root ? root : "";
   for (const char* part : {"/front", "/uids", "/run", "/sandboxes"})
-    if (inside(place, root + part)) taken = root + part;
+    if (lies_in(place, root + part)) taken = root + part;
   if (!taken.empty())
     problems.at("workdir", "`" + config.workdir + "` is the gateway's own directory `" + taken +
                                "`; name another one, or leave it out for " + root + "/sandboxes");

@@ -1,15 +1,15 @@
 #include "plugins/common/config_checks.h"
 
+#include "lib/text.h"
+
 namespace isogate {
 
 bool is_normal(const std::string& path) {
-  return path.size() > 1 && path.front() == '/' && path.back() != '/' &&
-         path.find("//") == std::string::npos && (path + "/").find("/../") == std::string::npos &&
-         (path + "/").find("/./") == std::string::npos && path.find('\0') == std::string::npos;
+  return path.starts_with('/') && is_path_below(std::string_view(path).substr(1));
 }
 
 bool meets(const std::string& one, const std::string& other) {
-  return one == other || one.starts_with(other + "/") || other.starts_with(one + "/");
+  return lies_in(one, other) || lies_in(other, one);
 }
 
 void check_target(const std::string& what, const std::string& target, std::span<const char* const> own) {

@@ -1,6 +1,7 @@
 #include "plugins/docker/config.h"
 
 #include "isogate/backend.hpp"
+#include "lib/text.h"
 #include "plugins/common/config_checks.h"
 #include "plugins/common/strict_limits.h"
 #include "plugins/docker/client/engine_sockets.h"
@@ -27,7 +28,8 @@ void check_mount(const std::string& host, const Mount& mount) {
   const std::string& source = mount.source;
   constexpr std::string_view kUnix = "unix://";
   std::string socket = usual_socket_in(source);
-  if (host.starts_with(kUnix) && holds(source, host.substr(kUnix.size()))) socket = host.substr(kUnix.size());
+  if (host.starts_with(kUnix) && lies_in(host.substr(kUnix.size()), source))
+    socket = host.substr(kUnix.size());
   if (!socket.empty())
     refuse("the mount source `" + source + "` is or holds an engine's socket, " + socket +
            ", and with it the whole machine");

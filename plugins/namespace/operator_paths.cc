@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "lib/text.h"
+
 namespace isogate::ns {
 namespace {
 
@@ -24,10 +26,6 @@ struct Close {
 std::string resolved(const std::string& path) {
   const std::unique_ptr<char, Free> text(::realpath(path.c_str(), nullptr));
   return text == nullptr ? "" : text.get();
-}
-
-bool is_in(const std::string& path, const std::string& parent) {
-  return path == parent || parent == "/" || path.starts_with(parent + "/");
 }
 
 // Closed to this process, and so to a sandbox, which has fewer rights.
@@ -69,7 +67,7 @@ Result<void> check_apart(const std::string& path, const std::vector<std::string>
   never.insert(never.end(), own.begin(), own.end());
   for (const std::string& each : never) {
     const std::string other = resolved(each);
-    if (other.empty() || (!is_in(real, other) && !is_in(other, real))) continue;
+    if (other.empty() || (!lies_in(real, other) && !lies_in(other, real))) continue;
     return invalid(
         what +
         " overlaps a directory that no sandbox may see (the gateway's own, /proc, /sys, /dev, /run): " +
@@ -87,7 +85,7 @@ Result<void> check_shown(const std::string& path, const std::vector<std::string>
 Result<void> check_in_place(const std::string& path, const std::vector<std::string>& own,
                             const std::string& what) {
   for (const char* each : {"/tmp", "/var/tmp", "/workspace", "/etc", "/mnt"}) {
-    if (is_in(path, each))
+    if (lies_in(path, each))
       return invalid(what + " lies in " + each +
                      ", where a sandbox has its own files: choose a directory elsewhere, "
                      "such as /opt");

@@ -72,7 +72,7 @@ std::optional<Spot> spot_of(int fd, const std::vector<MountRow>& rows) {
   const std::string path(text, static_cast<size_t>(size)), id = mount_id_of(fd);
   const auto row =
       std::find_if(rows.begin(), rows.end(), [&](const MountRow& each) { return each.id == id; });
-  if (row == rows.end() || !holds(row->point, path)) return std::nullopt;
+  if (row == rows.end() || !lies_in(path, row->point)) return std::nullopt;
   const std::string rest = row->point == "/" ? path : path.substr(row->point.size());
   const std::string inner = row->root == "/" ? rest : row->root + (rest == "/" ? "" : rest);
   return Spot{row->device, inner.empty() ? "/" : inner, path, !S_ISDIR(info.st_mode) && info.st_nlink > 1};
@@ -80,11 +80,11 @@ std::optional<Spot> spot_of(int fd, const std::vector<MountRow>& rows) {
 
 bool shows(const Spot& source, const Spot& socket, const std::vector<MountRow>& rows) {
   const auto has = [&](const std::string& device, const std::string& root) {
-    return device == socket.device && (socket.linked || holds(root, socket.inner));
+    return device == socket.device && (socket.linked || lies_in(socket.inner, root));
   };
-  if (holds(source.path, socket.path) || has(source.device, source.inner)) return true;
+  if (lies_in(socket.path, source.path) || has(source.device, source.inner)) return true;
   return std::any_of(rows.begin(), rows.end(), [&](const MountRow& each) {
-    return holds(source.path, each.point) && has(each.device, each.root);
+    return lies_in(each.point, source.path) && has(each.device, each.root);
   });
 }
 
@@ -99,10 +99,6 @@ bool meets_pattern(const std::string& path, const std::string& pattern) {
 }
 
 }  // namespace
-
-bool holds(const std::string& directory, const std::string& path) {
-  return directory == "/" || path == directory || path.starts_with(directory + "/");
-}
 
 std::string usual_socket_in(const std::string& path) {
   for (const char* each : kUsual)

@@ -12,9 +12,6 @@
 
 namespace isogate::docker {
 
-// Whether `directory` is `path` or above it; both absolute and normal.
-bool holds(const std::string& directory, const std::string& path);
-
 // The socket that an engine usually has at or below that path; empty: none. "*" stands for a user's number.
 std::string usual_socket_in(const std::string& path);
 

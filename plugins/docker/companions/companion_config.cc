@@ -35,15 +35,11 @@ PostStart post_start_of(const Json& json) {
 
 void check_tmpfs(const Companion& companion) {
   for (const std::string& path : companion.tmpfs) {
-    const bool sound = path.size() > 1 && path.front() == '/' && path.find(':') == std::string::npos &&
-                       path.find("//") == std::string::npos && path.back() != '/' &&
-                       (path + "/").find("/../") == std::string::npos &&
-                       (path + "/").find("/./") == std::string::npos;
-    if (!sound)
+    if (!is_normal(path) || path.find(':') != std::string::npos)
       refuse("the tmpfs `" + path + "` of companion `" + companion.name +
              "` is not an absolute path without `.`, `..`, `:` and empty parts");
     for (const char* kernels : {"/proc", "/sys", "/dev"})
-      if ((path + "/").starts_with(std::string(kernels) + "/"))
+      if (lies_in(path, kernels))
         refuse("the tmpfs `" + path + "` of companion `" + companion.name + "` lies in " + kernels);
   }
 }

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "lib/text.h"
 #include "plugins/docker/client/engine_sockets.h"
 #include "runner/files/workspace_resolve.h"
 
@@ -45,7 +46,7 @@ void check_no_socket(const Services& services, const std::string& source, const 
     throw HostPathError(attempt + "it shows an engine's socket, " + socket +
                         ", and with it the whole machine; name a directory without it");
   };
-  if (!own.empty() && holds(source, own)) refuse_socket(own);
+  if (!own.empty() && lies_in(own, source)) refuse_socket(own);
   const Fd fd(::open(source.c_str(), O_PATH | O_CLOEXEC));
   if (!fd && (errno == ENOENT || errno == ENOTDIR || own.empty())) return;
   if (!fd) throw HostPathError(attempt + std::generic_category().message(errno));
