@@ -22,10 +22,6 @@ int end_of(const ipc::Call& call, int cancel_fd) {
   return exec != nullptr && exec->keep != ipc::Keep::kNot && exec->detach ? exec->detach.get() : cancel_fd;
 }
 
-ipc::CallHeader& header_of(ipc::Call& call) {
-  return std::visit([](auto& message) -> ipc::CallHeader& { return message.call; }, call);
-}
-
 ipc::Reply refusal(uint64_t id, Error error) {
   ipc::Reply reply;
   reply.id = id;

@@ -116,6 +116,10 @@ struct ConnectCall {
 using Call = std::variant<ProbeCall, OpenCall, CloseCall, EnumerateCall, ExecCall, FileCall, EvidenceCall,
                           PingCall, OrphansCall, ConnectCall>;
 
+inline CallHeader& header_of(Call& call) {
+  return std::visit([](auto& each) -> CallHeader& { return each.call; }, call);
+}
+
 struct Probe {
   uint32_t verdict = ISOGATE_PROBE_UNAVAILABLE, isolation = 0, locality = 0;
   uint64_t capabilities = 0;

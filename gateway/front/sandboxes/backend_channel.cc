@@ -34,10 +34,6 @@ constexpr size_t kProbe = kind_of<ipc::ProbeCall>(), kOpen = kind_of<ipc::OpenCa
                  kFile = kind_of<ipc::FileCall>(), kEvidence = kind_of<ipc::EvidenceCall>(),
                  kPing = kind_of<ipc::PingCall>(), kConnect = kind_of<ipc::ConnectCall>();
 
-ipc::CallHeader& header_of(ipc::Call& call) {
-  return std::visit([](auto& each) -> ipc::CallHeader& { return each.call; }, call);
-}
-
 // Empty: it is of no sandbox.
 std::string sandbox_of(const ipc::Call& call) {
   return std::visit(
