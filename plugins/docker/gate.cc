@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "lib/net/budget.h"
 #include "plugins/docker/profile.h"
 
 namespace isogate::docker {
@@ -72,18 +73,12 @@ Fd Gate::accept_one(int pid) {
 }
 
 Fd Gate::accept(int pid, std::chrono::milliseconds patience, const sdk::Call& call) {
-  const auto until = std::chrono::steady_clock::now() + patience;
+  const net::Budget budget(patience, call.cancel_fd());
   for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return {};
-    pollfd watch[2] = {{listener_.get(), POLLIN, 0}, {call.cancel_fd(), POLLIN, 0}};
-    const int ready = ::poll(watch, 2, static_cast<int>(left.count()));
-    if (ready < 0 && errno != EINTR) sdk::fail_with_errno("cannot wait for the runner", errno);
-    if (ready > 0 && watch[1].revents != 0) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
-    if (ready > 0 && watch[0].revents != 0) {
-      if (Fd peer = accept_one(pid)) return peer;
-    }
+    const auto outcome = budget.wait(listener_.get(), POLLIN);
+    if (outcome == net::Budget::Outcome::kCancelled) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+    if (outcome == net::Budget::Outcome::kLate) return {};
+    if (Fd peer = accept_one(pid)) return peer;
   }
 }
 

@@ -19,9 +19,7 @@ namespace {
 constexpr const char* kNetworkFile = "network";
 
 std::string recorded(int directory) {
-  const auto text = read_state_file(directory, kNetworkFile);
-  if (!text) throw sdk::Error(text.error().status, text.error().message, text.error().os_errno);
-  return text->value_or("");
+  return or_throw(read_state_file(directory, kNetworkFile)).value_or("");
 }
 
 Json options_of(const Config& config) {
@@ -64,10 +62,9 @@ bool says_no_addresses(const std::string& text) {
 
 std::string create(Services& services, const Owner& owner, const std::string& name, const sdk::Call& call) {
   const Config& config = services.config;
-  const Json body = {{"Driver", "bridge"},           {"CheckDuplicate", true},
-                     {"Internal", config.internal},  {"Attachable", false},
-                     {"EnableIPv6", false},          {"Labels", labels_of(owner, "network")},
-                     {"Options", options_of(config)}};
+  const Json body = {
+      {"Driver", "bridge"},  {"Internal", config.internal},           {"Attachable", false},
+      {"EnableIPv6", false}, {"Labels", labels_of(owner, "network")}, {"Options", options_of(config)}};
   try {
     return services.engine.create_network(name, body, call);
   } catch (const EngineError& error) {
