@@ -10,7 +10,7 @@ namespace {
 using Json = nlohmann::json;
 
 Error broken(const std::string& what) {
-  return {ISOGATE_LOST, 0, "the gateway's stream makes no sense: " + what};
+  return {ISOGATE_LOST, 0, "the gateway's response is invalid: " + what};
 }
 
 std::string text_of(const Json& object, const char* name) {

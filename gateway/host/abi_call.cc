@@ -12,7 +12,7 @@ const char* meaning(isogate_status status) {
     case ISOGATE_INVALID_ARGUMENT:
       return "the request is malformed";
     case ISOGATE_NOT_FOUND:
-      return "there is no such thing";
+      return "it does not exist";
     case ISOGATE_ALREADY_EXISTS:
       return "it exists already";
     case ISOGATE_PERMISSION_DENIED:

@@ -172,7 +172,8 @@ Result<void> call_fits(const ipc::PingCall&, const BackendConfig&) { return {}; 
 
 Result<void> call_fits(const ipc::OpenCall& call, const BackendConfig& settings) {
   if ((call.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0 && !settings.limits_best_effort)
-    return denied("limits are enforced or the sandbox is refused: `limits: best_effort` is not configured");
+    return denied(
+        "limits are enforced or the sandbox is refused: `limits.mode: best_effort` is not configured");
   return all({sandbox_id_fits(call.sandbox_id), agent_id_fits(call.agent_id),
               text_fits(call.tenant, "tenant"), text_fits(call.handle, "handle"), image_fits(call, settings),
               flags_known(call.flags, kOpenFlags)});

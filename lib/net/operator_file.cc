@@ -30,7 +30,7 @@ std::string own_name() {
 [[noreturn]] void unreadable(const std::string& path, int error) {
   std::string why = std::generic_category().message(error);
   if (error == EACCES || error == EPERM)
-    why += ": it has to be readable by " + own_name() + ", as whom this backend runs (`run_as`)";
+    why += ": it has to be readable by " + own_name() + ", as whom this process runs";
   unusable_file(path, why);
 }
 

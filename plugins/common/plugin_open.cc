@@ -30,8 +30,9 @@ Result<Limits> take_limits(const isogate_sandbox_spec& spec, const char* backend
     return invalid(who + "refuses its limits: " + why);
   const std::string beside = limits->settings_beside(enforced);
   if (!beside.empty() && !best_effort)
-    return unsupported(who + "cannot limit " + beside +
-                       " of a sandbox: leave it out, write limits: best_effort, or choose another backend");
+    return unsupported(
+        who + "cannot limit " + beside +
+        " of a sandbox: leave it out, write limits.mode: best_effort, or choose another backend");
   return limits->only(enforced);
 }
 

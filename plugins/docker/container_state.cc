@@ -43,9 +43,9 @@ ContainerState state_of(const Json& inspected, const Owner& owner) try {
   if (state.name.starts_with('/')) state.name.erase(0, 1);
   state.ours = carries(inspected.at("Config").at("Labels"), owner);
   return state;
-} catch (const Json::exception&) {
-  throw sdk::Error(ISOGATE_UNAVAILABLE,
-                   "the Engine described the sandbox's container in a way that is not understood");
+} catch (const Json::exception& error) {
+  throw sdk::Error(ISOGATE_UNAVAILABLE, "the Engine described the container of sandbox " + owner.sandbox_id +
+                                            " in a way that is not understood: " + error.what());
 }
 
 }  // namespace isogate::docker

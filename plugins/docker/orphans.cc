@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "lib/json.h"
 #include "plugins/common/or_throw.h"
-#include "plugins/docker/client/engine_pool.h"
 #include "plugins/docker/container.h"
 #include "plugins/docker/profile.h"
 #include "plugins/docker/record.h"
@@ -126,7 +126,8 @@ void EngineOrphans::remove(const sdk::Call& call, std::string_view sandbox_id, u
   std::erase_if(all, [&](const Object& each) { return each.sandbox != sandbox_id; });
   const bool any_runs = std::any_of(all.begin(), all.end(), [](const Object& each) { return each.runs; });
   if (any_runs && (flags & ISOGATE_ORPHANS_RUNNING) == 0)
-    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "what it has left still runs");
+    throw sdk::Error(ISOGATE_INVALID_ARGUMENT,
+                     "containers of this sandbox still run: confirm that they may be killed");
   for (const Object& each : all) {
     remove(each, call);
     services_().info("removed: the " + std::string(kKindNames[static_cast<size_t>(each.kind)]) + each.id +

@@ -97,8 +97,9 @@ std::string agents_version(Api& api, const Budget& budget) {
         if (served.at("groupVersion") == each) return each;
   } catch (const ApiError& error) {
     if (error.http_status() != 404) throw;
-  } catch (const Json::exception&) {
-    throw ApiError(ISOGATE_UNAVAILABLE, "cannot " + request.attempt + ": the answer is not understood", 200);
+  } catch (const Json::exception& error) {
+    throw ApiError(ISOGATE_UNAVAILABLE,
+                   "cannot " + request.attempt + ": the answer is not understood: " + error.what(), 200);
   }
   return "";
 }

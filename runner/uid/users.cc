@@ -44,7 +44,7 @@ Result<User> find_user(std::string_view name_or_number) {
         "`user` needs a gateway that was started by root: here every program runs as the gateway's user");
   const std::string name(name_or_number);
   if (name.size() > 256 || name.find('\0') != std::string::npos)
-    return invalid("the user's name is malformed");
+    return invalid("the name in `user` holds a NUL byte, or is longer than 256 bytes");
   const uint32_t uid = number_in<uint32_t>(name).value_or(UINT32_MAX);
   const bool numeric = uid != UINT32_MAX;
   auto found =

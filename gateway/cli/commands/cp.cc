@@ -316,7 +316,8 @@ class Copy {
       if (!json()) advise_written(body);
       return code;
     }
-    if (!body.is_object()) return complain("the gateway's answer makes no sense"), kGateway;
+    if (!body.is_object())
+      return complain("the gateway's response is invalid: it is no JSON object"), kGateway;
     if (json()) print(answer->body);
     return tell_left_out(body, left_out);
   }

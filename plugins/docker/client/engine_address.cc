@@ -19,7 +19,7 @@ bool take_prefix(std::string& text, std::string_view prefix) {
 
 uint16_t port_of(const std::string& digits, const std::string& text, const std::string& source) {
   const uint16_t port = number_in<uint16_t>(digits).value_or(0);
-  if (port == 0) refuse_text(text, source, "no such port");
+  if (port == 0) refuse_text(text, source, "its port has to be a number from 1 to 65535");
   return port;
 }
 
@@ -45,7 +45,8 @@ EngineAddress tcp_address(std::string rest, const std::string& text, const std::
     port = colon == std::string::npos ? "" : rest.substr(colon);
   }
   if (!is_host(address.host, bracketed)) refuse_text(text, source, "no host");
-  if (!port.empty() && port[0] != ':') refuse_text(text, source, "no such port");
+  if (!port.empty() && port[0] != ':')
+    refuse_text(text, source, "its port has to be a number from 1 to 65535");
   if (!port.empty()) address.port = port_of(port.substr(1), text, source);
   return address;
 }
@@ -64,7 +65,7 @@ EngineAddress parse_address(const std::string& text, const std::string& source, 
   if (take_prefix(rest, "unix://")) {
     if (!rest.starts_with('/')) refuse_text(text, source, "its path has to be absolute, unix:///path");
     if (rest.size() > kUnixPathMost) refuse_text(text, source, "the path of a socket has 107 bytes at most");
-    if (rest.find('\0') != std::string::npos) refuse_text(text, source, "no such path");
+    if (rest.find('\0') != std::string::npos) refuse_text(text, source, "its path holds a NUL byte");
     address.unix_path = rest;
   } else if (take_prefix(rest, "tcp://") || take_prefix(rest, "http://")) {
     address = tcp_address(rest, text, source);
