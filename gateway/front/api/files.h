@@ -20,8 +20,7 @@ inline constexpr size_t kMaxUser = 255;
 
 uint32_t parse_scope(std::string_view scope);
 uint32_t parse_mode(std::string_view text);  // octal
-// Refuses names with characters that a terminal or a log interprets; an exec may still create
-// them.
+// Refuses a path that is too long, or holds a NUL byte; any other byte may be in a name.
 void check_path(std::string_view name, std::string_view path);
 
 // `scope` and `user` of the query, with this path.
