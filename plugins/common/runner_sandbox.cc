@@ -31,7 +31,7 @@ void RunnerSandbox::with_surroundings(const isogate_exec_request& request,
 
 // What nobody uses now is not woken for it.
 void RunnerSandbox::disk_use(const sdk::Call& call, isogate_disk_use& out) {
-  const auto link = runner_at_hand();
+  const auto link = runner_if_connected();
   if (link == nullptr) throw sdk::Error(ISOGATE_UNAVAILABLE, "the runner of this sandbox is not available");
   link->disk_use(call, out);
 }

@@ -73,7 +73,7 @@ class RunnerSandbox : public sdk::Sandbox {
     with_runner(call, verb);
   }
   // Its runner, if it is connected now; else null.
-  virtual std::shared_ptr<sdk::RunnerLink> runner_at_hand() = 0;
+  virtual std::shared_ptr<sdk::RunnerLink> runner_if_connected() = 0;
   // exec() and start_kept() with the surroundings.
   void run(sdk::RunnerLink& link, const sdk::Call& call, const isogate_exec_request& request,
            isogate_exec_result& result) const;

@@ -330,7 +330,7 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   }
   if (const std::string why = why_unlimited(state); !why.empty())
     not_usable("the Engine does not put the limits of the sandbox's container in force (" + why +
-               "): use an Engine whose kernel has them, or write `limits: best_effort`");
+               "): use an Engine whose kernel has them, or write `limits.mode: best_effort`");
   record_.started_at = state.started_at;
   record_.pid = state.pid;
   record_.shape = state.shape;
@@ -437,7 +437,7 @@ void Container::discard(const sdk::Call& call) {
   remove_record(directory_.get());
 }
 
-void Container::tell_of_strangers(const Gate& gate) const {
+void Container::log_strangers(const Gate& gate) const {
   if (gate.strangers() > 0)
     services_.warn("others than the runner connected to the socket of " + record_.name + ": " +
                    std::to_string(gate.strangers()));
@@ -447,7 +447,7 @@ std::shared_ptr<sdk::RunnerLink> Container::connect(const State& state, std::uni
                                                     const sdk::Call& call) {
   if (gate == nullptr) return connect_stream(call);
   Fd peer = gate->accept(state.pid, kDialIn, call);
-  tell_of_strangers(*gate);
+  log_strangers(*gate);
   if (!peer) return nullptr;
   services_.settle(RunnerTransport::kSocket, "the runner dials in over a mounted socket");
   return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call,
@@ -482,7 +482,7 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const State& state, const 
     } else {
       Gate gate(gate_.get());
       Fd peer = gate.accept(state.pid, kRedial, call);
-      tell_of_strangers(gate);
+      log_strangers(gate);
       if (!peer) return nullptr;
       link = sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call,
                                       killed_within(services_));
@@ -533,7 +533,7 @@ bool Container::is_unproven() {
   return !record_.name.empty() && !record_.proof;
 }
 
-std::shared_ptr<sdk::RunnerLink> Container::at_hand() {
+std::shared_ptr<sdk::RunnerLink> Container::link_if_connected() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   return lock && link_ && link_->alive() ? link_ : nullptr;
 }

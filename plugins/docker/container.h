@@ -59,7 +59,7 @@ class Container {
   // There is, or may be, a container that was not measured.
   bool is_unproven();
   // Its runner, if it is connected now; else null.
-  std::shared_ptr<sdk::RunnerLink> at_hand();
+  std::shared_ptr<sdk::RunnerLink> link_if_connected();
   // In a few words how the container with that id ended, for the call that saw it; empty: it runs.
   std::string how_it_ended(const std::string& id, const sdk::Call& call) const;
   // Releases the runner: what it runs ends.
@@ -99,7 +99,7 @@ class Container {
   void discard_soon() noexcept;  // what a failure left, if the Engine does it at once; else the next open()
   void remove_surely(const std::string& which, const sdk::Call& call);
   void watch();  // link_, until detach() or discard()
-  void tell_of_strangers(const Gate& gate) const;
+  void log_strangers(const Gate& gate) const;
   std::shared_ptr<sdk::RunnerLink> connect(const State& state, std::unique_ptr<Gate> gate,
                                            const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> connect_stream(const sdk::Call& call);

@@ -48,7 +48,7 @@ class Sandbox : public RunnerSandbox {
   void with_runner(const sdk::Call& call, const Verb& verb) override;
   // An exec that is known to have ended with its container is killed, not lost.
   void with_program(const sdk::Call& call, isogate_exec_result& result, const Verb& verb) override;
-  std::shared_ptr<sdk::RunnerLink> runner_at_hand() override { return container_->at_hand(); }
+  std::shared_ptr<sdk::RunnerLink> runner_if_connected() override { return container_->link_if_connected(); }
   [[noreturn]] void tell_loss(const Container::Way& way, const sdk::Error& error, const sdk::Call& call);
 
   Home home_;  // outlives what uses its disk

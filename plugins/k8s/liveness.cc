@@ -123,7 +123,7 @@ bool Liveness::twice_silent(sdk::RunnerLink& link, const Way& way) {
   const isogate_call call{sizeof call, cancel_.get(), INT64_MAX, {}};
   for (int tries = 0; tries < 2; ++tries) {
     const auto begun = Clock::now();
-    const Found found = way.try_anew(sdk::Call(call));
+    const Found found = way.try_another(sdk::Call(call));
     if (found == Found::kUnknown || !link.alive()) return false;
     if (found == Found::kSpeaks) {
       if (!link.ping(patience_))

@@ -30,7 +30,7 @@ class Liveness {
   };
   // Of one link. They own what they need and may block for a small multiple of the patience.
   struct Way {
-    std::function<Found(const sdk::Call&)> try_anew;
+    std::function<Found(const sdk::Call&)> try_another;
     std::function<bool()> is_busy;                 // programs of a tenant run in it
     std::function<void(const sdk::Call&)> remove;  // the stuck or broken pod; throws sdk::Error
   };

@@ -34,7 +34,7 @@ class Sandbox : public RunnerSandbox {
   void with_runner(const sdk::Call& call, const Verb& verb) override { serve(Use::kCall, call, verb); }
   void serve(Use use, const sdk::Call& call, const Verb& verb);
   void beside_programs(const sdk::Call& call, const Verb& verb);
-  std::shared_ptr<sdk::RunnerLink> runner_at_hand() override { return pod_->at_hand(); }
+  std::shared_ptr<sdk::RunnerLink> runner_if_connected() override { return pod_->link_if_connected(); }
 
   std::unique_ptr<SandboxPod> pod_;
   std::atomic<bool> stranger_;

@@ -71,7 +71,7 @@ class Link : public sdk::RunnerLink {
 
 Liveness::Way way_of(const std::shared_ptr<Link>& link, Found found) {
   Liveness::Way way;
-  way.try_anew = [link, found](const sdk::Call&) {
+  way.try_another = [link, found](const sdk::Call&) {
     ++link->tried;
     return found;
   };

@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kTaskAfter{2};
 constexpr size_t kMostTold = 2000;
 
 // The end of what came since `told`, as far as it is text.
-std::string told_of(const Spool& output, uint64_t& told) {
+std::string news_of(const Spool& output, uint64_t& told) {
   const uint64_t most = std::min<uint64_t>(kMostTold, output.next() - std::max(told, output.first()));
   std::string text = most == 0 ? "" : output.text();
   text.erase(0, text.size() - most);
@@ -156,7 +156,7 @@ Task<void> follow(ToolCall& call, const std::shared_ptr<LongExec>& exec,
       const auto pause = std::min<std::chrono::nanoseconds>(kTellEvery, until - steady_clock::now());
       if (co_await exec->at_end().wait_for(pause)) break;
       const std::string text =
-          told_of(exec->output(false).end(), told[0]) + told_of(exec->output(true).end(), told[1]);
+          news_of(exec->output(false).end(), told[0]) + news_of(exec->output(true).end(), told[1]);
       co_await call.progress(text);
     }
   } catch (const ClientGone&) {  // it takes nothing of what it is told

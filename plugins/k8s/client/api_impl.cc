@@ -130,7 +130,7 @@ std::unique_ptr<HttpConnection> Api::Impl::connect(const Identity& identity, con
 }
 
 // A certificate and a key that do not go together may have been read in the middle of their replacement.
-std::unique_ptr<HttpConnection> Api::Impl::connect_anew(Identity& identity, const Budget& budget) const {
+std::unique_ptr<HttpConnection> Api::Impl::connect_renewed(Identity& identity, const Budget& budget) const {
   try {
     return connect(identity, budget);
   } catch (const net::NetError& error) {
@@ -153,7 +153,7 @@ Api::Impl::Asked Api::Impl::ask(const ApiRequest& request, const Query& upgrade,
     Identity identity = access.credentials->current(budget);
     auto connection = first && upgrade.empty() ? take_kept(identity) : nullptr;
     const bool reused = connection != nullptr;
-    if (!reused) connection = connect_anew(identity, budget);
+    if (!reused) connection = connect_renewed(identity, budget);
     try {
       HttpHead head = connection->exchange(written(request, upgrade, identity), budget);
       return {std::move(connection), std::move(head), std::move(identity)};

@@ -50,7 +50,7 @@ struct Api::Impl {
 
   std::unique_ptr<HttpConnection> take_kept(const Identity& identity);
   std::unique_ptr<HttpConnection> connect(const Identity& identity, const Budget& budget) const;
-  std::unique_ptr<HttpConnection> connect_anew(Identity& identity, const Budget& budget) const;
+  std::unique_ptr<HttpConnection> connect_renewed(Identity& identity, const Budget& budget) const;
   void give(std::unique_ptr<HttpConnection> connection, const std::string& certificate);
   Asked ask(const ApiRequest& request, const Query& upgrade, const Budget& budget);
   net::HttpRequest written(const ApiRequest& request, const Query& upgrade, const Identity& identity) const;

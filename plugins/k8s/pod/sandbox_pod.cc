@@ -73,7 +73,7 @@ SandboxPod::Opened SandboxPod::claim(const OpenWish& wish, const sdk::Call& call
       continue;
     }
     try {
-      if (make_anew("", call)) return {.fresh = true, .used_before = used};
+      if (recreate("", call)) return {.fresh = true, .used_before = used};
     } catch (const sdk::Error& error) {
       if (error.status() != ISOGATE_SANDBOX_LOST || wish.known) throw;
       remove_all(call);  // it was ended, and its workspace is gone: no call waits for it any more
@@ -94,7 +94,7 @@ bool SandboxPod::make_first(const OpenWish& wish, const sdk::Call& call) {
   lease_.record() = {};
   lease_.record().users = {services_.holder};
   lease_.record().claim = parts_.owner.sandbox_id + "-" + random_hex(4);
-  name_anew();
+  take_new_name();
   if (!lease_.create(call)) return false;
   try {
     if (wish.ready == nullptr || !take(*wish.ready, call)) make(call);
@@ -111,7 +111,7 @@ bool SandboxPod::make_first(const OpenWish& wish, const sdk::Call& call) {
   }
 }
 
-void SandboxPod::name_anew() {
+void SandboxPod::take_new_name() {
   parts_.pod = parts_.owner.sandbox_id + "-" + random_hex(4);
   name_pod(lease_.record(), services_.config.provision, parts_.pod);
 }
@@ -278,12 +278,12 @@ PodState SandboxPod::await_start(const sdk::Call& call, milliseconds most) {
 }
 
 // False: another gateway has begun with something.
-bool SandboxPod::make_anew(const std::string& why, const sdk::Call& call) {
+bool SandboxPod::recreate(const std::string& why, const sdk::Call& call) {
   if (!lease_.hold(call)) return false;
   if (is_starting()) return make(call), true;
   if (!why.empty()) services_.warn("the pod " + lease_.record().pod + " of a sandbox is recreated: " + why);
   discard_held(call);
-  name_anew();
+  take_new_name();
   lease_.record().users = {services_.holder};
   lease_.write(true, call);
   make(call);
@@ -552,7 +552,7 @@ isogate_evidence SandboxPod::replace_and_measure(const isogate_evidence_request&
                 ": end it with DELETE, or give it the "
                 "listeners that it had");
   proven_->gateway = Gateway::of(request);
-  if (!make_anew(why, call)) busy("");
+  if (!recreate(why, call)) busy("");
   prove_again(call);
   return lease_.record().proof->evidence;
 }
@@ -601,9 +601,6 @@ void SandboxPod::remove_all(const sdk::Call& call, Patience patience) {
 }
 
 namespace {
-
-using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kKilled{10'000}, kConnect{15'000}, kLate{1'000}, kNow{3'000}, kTold{5'000};
 constexpr std::chrono::seconds kGrace{60};
@@ -766,7 +763,7 @@ void SandboxPod::relink(Use use, const sdk::Call& call) {
   }
   // Another gateway may already have created the new one.
   if (lease_.record().pod_uid != before && adopt(call) && join(call)) return suspicion_.clear();
-  if (!make_anew(other.empty() ? why : other, call)) busy("");
+  if (!recreate(other.empty() ? why : other, call)) busy("");
   prove_again(call);
 }
 
@@ -845,7 +842,7 @@ bool SandboxPod::warm() {
   return lock && fresh_ && link_ && link_->alive();
 }
 
-std::shared_ptr<sdk::RunnerLink> SandboxPod::at_hand() {
+std::shared_ptr<sdk::RunnerLink> SandboxPod::link_if_connected() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   return lock && !closing_ && link_ && link_->alive() ? link_ : nullptr;
 }

@@ -78,7 +78,7 @@ class SandboxPod {
   // Reconnects if necessary. ISOGATE_SANDBOX_LOST if the workspace was lost with the pod.
   Way link(Use use, const sdk::Call& call);
   // The same, if it is connected now; else null.
-  std::shared_ptr<sdk::RunnerLink> at_hand();
+  std::shared_ptr<sdk::RunnerLink> link_if_connected();
   // The measurement of this very container from before the first command of a tenant; measures if there is
   // none yet. A pod that was not tried against all of this gateway's listeners is replaced, unless another
   // gateway uses it.
@@ -152,7 +152,7 @@ class SandboxPod {
   bool is_there(Place place, const sdk::Call& call);
   bool ends_with_pod();
   void wait_for_volume(const sdk::Call& call);
-  void name_anew();
+  void take_new_name();
   PodState run(const Json& pod, const sdk::Call& call);
   PodState await_start(const sdk::Call& call, std::chrono::milliseconds most);
   void follow();
@@ -165,7 +165,7 @@ class SandboxPod {
   void remove_all(const sdk::Call& call, Patience patience = Patience::kUntilGone);
   std::shared_ptr<sdk::RunnerLink> connect(const sdk::Call& call, std::chrono::milliseconds patience);
   std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
-  bool make_anew(const std::string& why, const sdk::Call& call);
+  bool recreate(const std::string& why, const sdk::Call& call);
   void prove_again(const sdk::Call& call);
   void keep_proof(const isogate_evidence& found, const sdk::Call& call);
 

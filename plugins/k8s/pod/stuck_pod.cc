@@ -58,8 +58,8 @@ void reach_kubelet(Services& services, const ExecRequest& exec, const sdk::Call&
   services.api.open(request, {}, Budget(call, services.liveness.patience()));
 }
 
-Found try_anew(Services& services, const ExecRequest& request, const std::string& pod_uid,
-               const sdk::Call& call) try {
+Found try_another(Services& services, const ExecRequest& request, const std::string& pod_uid,
+                  const sdk::Call& call) try {
   const Found found = say_hello(services, request, call);
   if (found != Found::kSilent) return found;
   reach_kubelet(services, request, call);
@@ -75,7 +75,7 @@ bool is_stuck(Services& services, const Parts& parts, const std::string& pod_uid
   const ExecRequest request = exec_request(services, parts.pod, stdio_command(parts));
   for (int tries = 0; tries < 2; ++tries) {
     call.check();
-    if (try_anew(services, request, pod_uid, call) != Found::kSilent) return false;
+    if (try_another(services, request, pod_uid, call) != Found::kSilent) return false;
   }
   return true;
 }
@@ -85,8 +85,8 @@ void watch_liveness(Services& services, const Parts& parts, const std::string& p
                     std::shared_ptr<const std::atomic<int>> running) {
   const ExecRequest request = exec_request(services, parts.pod, stdio_command(parts));
   Liveness::Way way;
-  way.try_anew = [&services, request, pod_uid](const sdk::Call& call) {
-    return try_anew(services, request, pod_uid, call);
+  way.try_another = [&services, request, pod_uid](const sdk::Call& call) {
+    return try_another(services, request, pod_uid, call);
   };
   way.is_busy = [running = std::move(running)] { return *running > 0; };
   way.remove = [&services, pod = request.pod, pod_uid](const sdk::Call& call) {

@@ -17,12 +17,12 @@ constexpr std::chrono::seconds kReadAgain{60};
 ApiError denied(const std::string& why) { return {ISOGATE_PERMISSION_DENIED, "cannot log in: " + why}; }
 
 // A header's value must not contain what would end it.
-std::string bearer(std::string token, const std::string& whence) {
+std::string bearer(std::string token, const std::string& source) {
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' '))
     token.pop_back();
-  if (token.empty()) throw denied(whence + " is empty");
+  if (token.empty()) throw denied(source + " is empty");
   if (std::any_of(token.begin(), token.end(), [](unsigned char c) { return c <= ' ' || c >= 0x7f; }))
-    throw denied(whence + " holds what no token has");
+    throw denied(source + " holds what no token has");
   return "Bearer " + token;
 }
 
@@ -122,9 +122,9 @@ Identity read_identity(const CredentialFiles& files) try {
   Identity identity;
   identity.certificate = read_secret(files.certificate, "client-certificate");
   identity.key = read_secret(files.key, "client-key");
-  const std::string whence = files.token.file.empty() ? "token" : "token file `" + files.token.file + "`";
+  const std::string source = files.token.file.empty() ? "token" : "token file `" + files.token.file + "`";
   if (!files.token.empty())
-    identity.authorization = bearer(read_secret(files.token, "tokenFile"), whence);
+    identity.authorization = bearer(read_secret(files.token, "tokenFile"), source);
   else if (!files.username.empty())
     identity.authorization = "Basic " + base64_encode(files.username + ":" + files.password);
   return identity;
