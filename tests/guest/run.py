@@ -7,6 +7,7 @@ The guest's files are this machine's: the tests, what they are linked with, and 
 from Debian's package, unpacked into CACHE_DIR and never installed. A case that skips in there fails: what it needs is there.
 """
 
+import lzma
 import os
 import pathlib
 import re
@@ -76,8 +77,11 @@ def kernel(cache):
         shutil.rmtree(some, ignore_errors=True)
         some.mkdir()
         for name in MODULES:
-            for found in pathlib.Path(scratch).glob(f"unpacked/lib/modules/*/kernel/**/{name}.ko*"):
-                shutil.copy(found, some)
+            for found in pathlib.Path(scratch).glob(f"unpacked/**/modules/*/kernel/**/{name}.ko*"):
+                raw = found.read_bytes()
+                (some / f"{name}.ko").write_bytes(lzma.decompress(raw) if found.suffix == ".xz" else raw)
+        if not any(some.iterdir()):
+            raise RuntimeError(f"{package} has none of the modules: {MODULES}")
         (some / "names").write_text(" ".join(MODULES))
         shutil.rmtree(modules, ignore_errors=True)
         some.rename(modules)
