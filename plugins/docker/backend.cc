@@ -547,9 +547,7 @@ bool Backend::ends_with_this_host(const Services& services) const {
 void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.isolation = ISOGATE_ISOLATION_CONTAINER;
   out.locality = ISOGATE_LOCALITY_DAEMON;
-  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |
-                     ISOGATE_CAP_KEPT_EXECS | ISOGATE_CAP_IMAGE | ISOGATE_CAP_SCOPE_SANDBOX |
-                     ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits;
+  out.capabilities = kAlways | ISOGATE_CAP_KEPT_EXECS;
   if (!config_.network || config_.internal) out.capabilities |= ISOGATE_CAP_EGRESS_DENY;
   if (as_root_) out.capabilities |= ISOGATE_CAP_UID_PER_SANDBOX;
   out.verdict = ISOGATE_PROBE_UNAVAILABLE;

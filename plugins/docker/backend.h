@@ -18,6 +18,11 @@
 
 namespace isogate::docker {
 
+// What it can do whatever its configuration, its rights and its Engine are.
+inline constexpr uint64_t kAlways = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH |
+                                    ISOGATE_CAP_PORTS | ISOGATE_CAP_IMAGE | ISOGATE_CAP_SCOPE_SANDBOX |
+                                    ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits;
+
 class Backend : public sdk::Backend {
  public:
   Backend(sdk::Host host, std::string_view config_json);

@@ -18,14 +18,14 @@ constexpr Kept kKept[] = {
 }  // namespace
 }  // namespace isogate::docker
 
-ISOGATE_EXPORT_BACKEND(
-    isogate::docker::Backend, .id = "docker", .version = ISOGATE_VERSION,
-    .summary = "a container of a Docker Engine for each agent", .vendor = "isogate", .license = "Apache-2.0",
-    .isolation = ISOGATE_ISOLATION_CONTAINER, .locality = ISOGATE_LOCALITY_DAEMON,
-    .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |
-                    ISOGATE_CAP_KEPT_EXECS | ISOGATE_CAP_IMAGE | ISOGATE_CAP_SCOPE_SANDBOX |
-                    ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT |
-                    ISOGATE_CAP_EVIDENCE | isogate::sdk::kSampledLimits |
-                    isogate::sandbox_limits(isogate::docker::kLimited) | ISOGATE_CAP_SANDBOX_DISK_ADVISORY,
-    .flags = ISOGATE_PLUGIN_RUNS_AS_ROOT, .linux_capabilities = isogate::bits_of(isogate::docker::kKept),
-    .config_schema_json = isogate::docker::kConfigSchema)
+ISOGATE_EXPORT_BACKEND(isogate::docker::Backend, .id = "docker", .version = ISOGATE_VERSION,
+                       .summary = "a container of a Docker Engine for each agent", .vendor = "isogate",
+                       .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_CONTAINER,
+                       .locality = ISOGATE_LOCALITY_DAEMON,
+                       .capabilities = isogate::docker::kAlways | ISOGATE_CAP_KEPT_EXECS |
+                                       ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_UID_PER_SANDBOX |
+                                       isogate::sandbox_limits(isogate::docker::kLimited) |
+                                       ISOGATE_CAP_SANDBOX_DISK_ADVISORY,
+                       .flags = ISOGATE_PLUGIN_RUNS_AS_ROOT,
+                       .linux_capabilities = isogate::bits_of(isogate::docker::kKept),
+                       .config_schema_json = isogate::docker::kConfigSchema)

@@ -84,13 +84,10 @@ std::string Backend::detail_of(Services& services) const {
 void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
   out.locality = ISOGATE_LOCALITY_CLUSTER;
-  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |
-                     ISOGATE_CAP_KEPT_EXECS | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EVIDENCE |
-                     sdk::kSampledLimits | sandbox_limits(kLimited) | ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
+  out.capabilities = kAlways | sandbox_limits(kLimited);
   if (config_.provision != Provision::kSandboxClaim) out.capabilities |= ISOGATE_CAP_IMAGE;
-  if (config_.transport == RunnerTransport::kExec)
-    out.capabilities &= ~uint64_t{ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |
-                                  ISOGATE_CAP_KEPT_EXECS};  // each keeps one of few connections
+  if (config_.transport != RunnerTransport::kExec)  // there each would keep one of few connections
+    out.capabilities |= ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS | ISOGATE_CAP_KEPT_EXECS;
   if (config_.workspace == Place::kClaim)
     out.capabilities |= ISOGATE_CAP_PERSISTENT;
   else

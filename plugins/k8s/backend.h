@@ -14,6 +14,11 @@
 
 namespace isogate::k8s {
 
+// What it can do whatever its configuration is.
+inline constexpr uint64_t kAlways = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_SCOPE_SANDBOX |
+                                    ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits |
+                                    ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
+
 class Backend : public sdk::Backend {
  public:
   Backend(sdk::Host host, std::string_view config_json);

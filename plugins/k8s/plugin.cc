@@ -6,11 +6,8 @@ ISOGATE_EXPORT_BACKEND(isogate::k8s::Backend, .id = "k8s", .version = ISOGATE_VE
                        .summary = "a pod of a Kubernetes cluster for each agent", .vendor = "isogate",
                        .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_VM,
                        .locality = ISOGATE_LOCALITY_CLUSTER,
-                       .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH |
-                                       ISOGATE_CAP_IMAGE | ISOGATE_CAP_SCOPE_SANDBOX |
-                                       ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_PERSISTENT |
-                                       ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_PORTS | ISOGATE_CAP_KEPT_EXECS |
-                                       isogate::sdk::kSampledLimits |
-                                       isogate::sandbox_limits(isogate::k8s::kLimited) |
-                                       ISOGATE_CAP_SANDBOX_DISK_ADVISORY,
+                       .capabilities = isogate::k8s::kAlways | ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |
+                                       ISOGATE_CAP_KEPT_EXECS | ISOGATE_CAP_IMAGE | ISOGATE_CAP_EGRESS_DENY |
+                                       ISOGATE_CAP_PERSISTENT |
+                                       isogate::sandbox_limits(isogate::k8s::kLimited),
                        .config_schema_json = isogate::k8s::kConfigSchema)
