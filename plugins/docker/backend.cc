@@ -430,7 +430,7 @@ constexpr std::chrono::milliseconds kProbe{5'000}, kPing{3'000};
 constexpr std::chrono::minutes kStands{10};
 
 // ISOGATE_CAP_SANDBOX_LIMIT_*; `no_swap`: on the Engine's machine.
-uint64_t limits_of(const EngineInfo& info, bool no_swap) {
+uint64_t enforceable(const EngineInfo& info, bool no_swap) {
   // podman claims that it can there, and silently ignores them.
   if (info.rootless && (info.cgroup_version == "1" || info.cgroup_driver == "none")) return 0;
   // podman looks for the files of cgroups v1 also on v2. What it leaves out is seen in the container.
@@ -508,7 +508,7 @@ std::string Backend::examine(const sdk::Call& call, std::string& detail) {
   const EngineInfo info = use.engine.info(Budget(call, kProbe));
   use.learn(info);
   const SandboxDisks::Means disk = look_at_disks(use);
-  const uint64_t limited = limits_of(info, use.has_no_swap());
+  const uint64_t limited = enforceable(info, use.has_no_swap());
   limits_ = limited | disk.capabilities();
   detail = detail_of(info, use) + "; " + disk.words;
   std::string why = obstacle(info, limited, config_, as_root_);
