@@ -24,6 +24,8 @@ struct [[nodiscard]] Error {
 // Adds ": strerror(os_errno)" and picks the status that fits the errno (ENOENT is not found, …).
 Error os_error(std::string attempt, int os_errno);
 Error invalid(std::string message);
+// `what` of a record has these bits, which this side does not know: "`what` 0x40: the gateway is …".
+Error unknown_bits(const std::string& what, uint64_t bits);
 // An error about a path that an operator wrote: if it is missing or inaccessible, the argument is wrong.
 Error mistaken_path(Error error);
 Error unsupported(std::string message);

@@ -66,10 +66,15 @@ Result<std::string> take_image(const isogate_sandbox_spec& spec, const char* bac
   return image;
 }
 
+Result<void> check_known(const isogate_sandbox_spec& spec, uint32_t known) {
+  const std::string whose = "the sandbox's specification has unknown ";
+  if ((spec.flags & ~known) != 0) return unknown_bits(whose + "flags", spec.flags & ~known);
+  return spec.reserved == 0 ? Result<void>() : unknown_bits(whose + "fields", spec.reserved);
+}
+
 Result<OpenCall> check_open(const isogate_sandbox_spec& spec, const std::string& sandboxes_dir) {
-  if ((spec.flags & ~(ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN)) != 0)
-    return invalid("the sandbox's specification has unknown flags");
-  if (spec.reserved != 0) return invalid("the sandbox's specification has unknown fields");
+  constexpr uint32_t kFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN;
+  if (auto fits = check_known(spec, kFlags); !fits) return fits.error();
   if (spec.egress > ISOGATE_EGRESS_ALLOW) return invalid("the sandbox's specification has an unknown egress");
   OpenCall call{std::string(sdk::view(spec.sandbox_id)), false};
   if (!is_sandbox_id(call.id)) return invalid("the sandbox id is malformed");

@@ -38,6 +38,9 @@ Result<void> refuse_options(const isogate_sandbox_spec& spec, const char* backen
 // The image of this sandbox alone, empty: none. ISOGATE_UNSUPPORTED for any other option.
 Result<std::string> take_image(const isogate_sandbox_spec& spec, const char* backend);
 
+// Refuses a specification with other flags than `known`, or with fields that these sources do not know.
+Result<void> check_known(const isogate_sandbox_spec& spec, uint32_t known);
+
 // Refuses a specification with anything unknown to these sources, and, with ISOGATE_SANDBOX_LOST or
 // ISOGATE_NO_SANDBOX, an attach to a missing sandbox. Allocates nothing: no uid, no directory.
 Result<OpenCall> check_open(const isogate_sandbox_spec& spec, const std::string& sandboxes_dir);

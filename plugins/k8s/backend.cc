@@ -118,14 +118,8 @@ void announce(Services& services, const sdk::Call& call) try {
   rethrow_as_ours(services, std::current_exception());
 }
 
-void check_form(const isogate_sandbox_spec& spec) {
-  constexpr uint32_t kFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT |
-                              ISOGATE_OPEN_KNOWN | ISOGATE_OPEN_RUNNING_ONLY;
-  if ((spec.flags & ~kFlags) != 0)
-    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has unknown flags");
-  if (spec.reserved != 0)
-    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has unknown fields");
-}
+constexpr uint32_t kOpenFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT |
+                                ISOGATE_OPEN_KNOWN | ISOGATE_OPEN_RUNNING_ONLY;
 
 }  // namespace
 
@@ -162,7 +156,7 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec) const {
 
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                             isogate_sandbox_info& info) {
-  check_form(spec);
+  or_throw(check_known(spec, kOpenFlags));
   const auto flagged = [&spec](uint32_t flag) { return (spec.flags & flag) != 0; };
   Services& use = services();
   const Parts parts = parts_of(spec);

@@ -35,8 +35,9 @@ inline Environment environment_of(const isogate_exec_request& request) {
 // Refuses a malformed request. Without environment, directory and identity.
 inline Result<Command> command_of(const isogate_exec_request& request, Site site, int cancel_fd) {
   constexpr uint32_t kKnown = ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR;
-  if ((request.flags & ~kKnown) != 0 || request.reserved != 0)
-    return invalid("the request has unknown flags");
+  if ((request.flags & ~kKnown) != 0)
+    return unknown_bits("the request has unknown flags", request.flags & ~kKnown);
+  if (request.reserved != 0) return unknown_bits("the request has unknown fields", request.reserved);
   if (request.argc == 0) return invalid("argv is empty");
   auto limits = Limits::take(request.limits, request.limit_count);
   if (!limits) return limits.error();

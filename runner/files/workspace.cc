@@ -378,7 +378,8 @@ Error WorkspaceImpl::Target::denied(const std::string& why) const {
 
 Result<WorkspaceImpl::Target> WorkspaceImpl::find(const isogate_file_request& request,
                                                   const isogate_str& path, const char* verb) const {
-  if ((request.flags & ~kKnownFlags) != 0) return invalid("the request has unknown flags");
+  if ((request.flags & ~kKnownFlags) != 0)
+    return unknown_bits("the request has unknown flags", request.flags & ~kKnownFlags);
   if (request.mode > 0777) return invalid("mode must be at most 0777");
   if (request.scope > ISOGATE_SCOPE_SANDBOX) return invalid("the request has an unknown scope");
   if (request.scope == ISOGATE_SCOPE_SANDBOX && !state_->host_root)
