@@ -77,7 +77,7 @@ Result<OpenCall> check_open(const isogate_sandbox_spec& spec, const std::string&
   if (auto fits = check_known(spec, kFlags); !fits) return fits.error();
   if (spec.egress > ISOGATE_EGRESS_ALLOW) return invalid("the sandbox's specification has an unknown egress");
   OpenCall call{std::string(sdk::view(spec.sandbox_id)), false};
-  if (!is_sandbox_id(call.id)) return invalid("the sandbox id is malformed");
+  if (!is_sandbox_id(call.id)) return malformed_id(call.id);
   if (spec.handle.len != 0 && sdk::view(spec.handle) != call.id)
     return Error{ISOGATE_SANDBOX_LOST, 0, "the handle is not one of this sandbox"};
   const bool known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;

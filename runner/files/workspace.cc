@@ -251,7 +251,7 @@ Result<void> close_to_others(int sandboxes, const std::string& id, const Identit
 }  // namespace
 
 Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_only) {
-  if (!is_sandbox_id(options.sandbox_id)) return invalid("the sandbox id is malformed");
+  if (!is_sandbox_id(options.sandbox_id)) return malformed_id(options.sandbox_id);
   auto sandboxes = open_state_directory(options.sandboxes_dir);
   if (!sandboxes) return sandboxes.error();
   make_room(sandboxes->get());
@@ -299,7 +299,7 @@ std::unique_ptr<Workspace> Workspace::at(Fd root, const std::vector<SharedDir>* 
 
 Result<Fd> Workspace::beside(const std::string& sandboxes_dir, const std::string& sandbox_id,
                              const char* name, const Identity& owner, uint32_t mode) {
-  if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");
+  if (!is_sandbox_id(sandbox_id)) return malformed_id(sandbox_id);
   auto sandboxes = open_state_directory(sandboxes_dir);
   if (!sandboxes) return sandboxes.error();
   auto sandbox = open_sandbox_directory(sandboxes->get(), sandbox_id);
@@ -309,7 +309,7 @@ Result<Fd> Workspace::beside(const std::string& sandboxes_dir, const std::string
 
 Result<void> Workspace::purge(const std::string& sandboxes_dir, const std::string& sandbox_id,
                               int cancel_fd) {
-  if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");
+  if (!is_sandbox_id(sandbox_id)) return malformed_id(sandbox_id);
   auto sandboxes = open_state_directory(sandboxes_dir);
   if (!sandboxes) return sandboxes.error();
   make_room(sandboxes->get());
@@ -318,7 +318,7 @@ Result<void> Workspace::purge(const std::string& sandboxes_dir, const std::strin
 }
 
 Result<bool> Workspace::exists(const std::string& sandboxes_dir, const std::string& sandbox_id) {
-  if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");
+  if (!is_sandbox_id(sandbox_id)) return malformed_id(sandbox_id);
   auto sandboxes = open_state_directory(sandboxes_dir);
   if (!sandboxes) return sandboxes.error();
   const auto sandbox = open_sandbox_directory(sandboxes->get(), sandbox_id);

@@ -66,6 +66,10 @@ bool is_sandbox_id(std::string_view text) {
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz234567", 4) == text.npos;
 }
 
+Error malformed_id(std::string_view text) {
+  return invalid("the sandbox id " + quote_path(text) + " is malformed");
+}
+
 std::string quote_path(std::string_view path) {
   std::string shown = "`";
   std::string_view rest = path;

@@ -26,6 +26,7 @@ Result<PathParts> parse_path(std::string_view path, uint32_t scope);
 
 // "isg-" and 26 characters of base32 (a-z2-7): what may be the name of a sandbox's directory.
 bool is_sandbox_id(std::string_view text);
+Error malformed_id(std::string_view text);  // the refusal of anything else
 
 // In backquotes for a message: at most 200 bytes of it, control characters and invalid UTF-8 as \xNN.
 std::string quote_path(std::string_view path);
