@@ -1,8 +1,8 @@
 // The kinds of limits, one row each, and a set of limits. Code that names, parses, sends or compares limits
 // uses the rows; records between processes list limits in their order. A new kind needs its id and
-// capabilities in backend.h, its row here, and in a backend that enforces it: its claim, its entry among the
-// limits that open() takes, and its value in the evidence, without which the gateway refuses the sandbox.
-// Plain values. Any thread.
+// capabilities in backend.h, its row here, and in a backend that enforces it: its entry among the limits
+// that it claims and open() takes, and its value in the evidence, without which the gateway refuses the
+// sandbox. Plain values. Any thread.
 #pragma once
 
 #include <array>
@@ -75,6 +75,12 @@ constexpr uint64_t least_of_sandbox(uint32_t id) { return kLimitKinds[limit_row(
 constexpr uint64_t sandbox_limits(std::span<const uint32_t> ids) {
   uint64_t bits = 0;
   for (const uint32_t id : ids) bits |= kLimitKinds[limit_row(id)].sandbox;
+  return bits;
+}
+// The same of one exec.
+constexpr uint64_t exec_limits(std::span<const uint32_t> ids) {
+  uint64_t bits = 0;
+  for (const uint32_t id : ids) bits |= kLimitKinds[limit_row(id)].exec;
   return bits;
 }
 // The capabilities of the same limits for a whole sandbox.

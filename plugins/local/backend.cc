@@ -55,7 +55,9 @@ Config parse_config(sdk::Host host, std::string_view json) {
   return config;
 }
 
-constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_DISK_BYTES};
+constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_DISK_BYTES};  // of a sandbox
+constexpr uint32_t kLimitedExec[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS,
+                                     ISOGATE_LIMIT_PIDS};
 
 Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
   if (spec.egress == ISOGATE_EGRESS_DENY || spec.egress == ISOGATE_EGRESS_PROXY)
@@ -138,12 +140,12 @@ ISOGATE_EXPORT_BACKEND(isogate::local::Backend, .id = "local", .version = ISOGAT
                        .vendor = "isogate", .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_NONE,
                        .locality = ISOGATE_LOCALITY_PROCESS,
                        .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH |
-                                       ISOGATE_CAP_USER | ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU |
-                                       ISOGATE_CAP_LIMIT_PIDS | ISOGATE_CAP_LIMIT_MEMORY_SAMPLED |
-                                       ISOGATE_CAP_LIMIT_CPU_SAMPLED | ISOGATE_CAP_LIMIT_PIDS_SAMPLED |
-                                       ISOGATE_CAP_SANDBOX_LIMIT_DISK | ISOGATE_CAP_SANDBOX_DISK_ADVISORY |
-                                       ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_UID_PER_SANDBOX |
-                                       ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE,
+                                       ISOGATE_CAP_USER | isogate::exec_limits(isogate::local::kLimitedExec) |
+                                       isogate::kSampledLimits |
+                                       isogate::sandbox_limits(isogate::local::kLimited) |
+                                       ISOGATE_CAP_SANDBOX_DISK_ADVISORY | ISOGATE_CAP_SCOPE_SANDBOX |
+                                       ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT |
+                                       ISOGATE_CAP_EVIDENCE,
                        .flags = ISOGATE_PLUGIN_RUNS_AS_ROOT,
                        .linux_capabilities = isogate::bits_of(isogate::local::kKept) |
                                              isogate::bits_of(isogate::local::kForDisks),

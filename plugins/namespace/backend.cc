@@ -27,9 +27,6 @@ RunnerOptions runner_options() {
   return options;
 }
 
-constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS, ISOGATE_LIMIT_PIDS,
-                                 ISOGATE_LIMIT_DISK_BYTES};
-
 Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
   if (spec.egress == ISOGATE_EGRESS_ALLOW || spec.egress == ISOGATE_EGRESS_PROXY)
     return unsupported(

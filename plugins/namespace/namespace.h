@@ -21,6 +21,10 @@
 
 namespace isogate::ns {
 
+// The limits that it enforces of a sandbox and, but for the disk, of one exec.
+inline constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS,
+                                        ISOGATE_LIMIT_PIDS, ISOGATE_LIMIT_DISK_BYTES};
+
 class Sandbox;
 
 class Backend : public HostBackend {

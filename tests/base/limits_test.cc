@@ -97,6 +97,7 @@ TEST(Limits, AreWithinOthersThatAreNoStricter) {
 TEST(Limits, HaveTheClaimsOfTheirKinds) {
   const std::vector<uint32_t> ids{ISOGATE_LIMIT_PIDS, ISOGATE_LIMIT_DISK_BYTES};
   EXPECT_EQ(sandbox_limits(ids), ISOGATE_CAP_SANDBOX_LIMIT_PIDS | ISOGATE_CAP_SANDBOX_LIMIT_DISK);
+  EXPECT_EQ(exec_limits(ids), ISOGATE_CAP_LIMIT_PIDS) << "the disk is no limit of an exec";
   EXPECT_EQ(sandbox_limits_like(ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_PTY), ISOGATE_CAP_SANDBOX_LIMIT_CPU);
 }
 
