@@ -24,7 +24,7 @@
 namespace isogate::cli {
 namespace {
 
-struct TrialReport {
+struct CheckReport {
   std::vector<std::string> mistakes;  // one line each: place, setting, what is wrong
   std::vector<std::string> warnings;  // what a gateway starts with, and probably should not
   std::vector<std::string> notes;     // what does not keep a gateway from starting, or could not be looked at
@@ -33,11 +33,11 @@ struct TrialReport {
 
 // What a configuration names, looked at as a start would: files, directories, users, and each backend by
 // starting its backend host for a moment, with one probe.
-class Trial {
+class ConfigCheck {
  public:
-  explicit Trial(const Loaded& loaded) : loaded_(loaded), config_(loaded.config) {}
+  explicit ConfigCheck(const Loaded& loaded) : loaded_(loaded), config_(loaded.config) {}
 
-  TrialReport run() {
+  CheckReport run() {
     check_tls();
     check_log_file();
     check_unix_listeners();
@@ -192,7 +192,7 @@ class Trial {
 
   const Loaded& loaded_;
   const Config& config_;
-  TrialReport report_;
+  CheckReport report_;
 };
 
 using OrderedJson = nlohmann::ordered_json;
@@ -234,7 +234,7 @@ int run_config_check(const ConfigOptions& options) {
   for (const std::string& warning : loaded->warnings) complain("warning: " + warning);
   for (const std::string& relaxation : loaded->relaxations) complain("relaxed: " + relaxation);
   const std::string file = loaded->file.empty() ? "defaults and environment" : loaded->file;
-  const TrialReport report = Trial(*loaded).run();
+  const CheckReport report = ConfigCheck(*loaded).run();
   if (report.interrupted) return kInterrupted;
   for (const std::string& warning : report.warnings) complain(for_terminal("warning: " + warning));
   if (!report.mistakes.empty()) return report_mistakes(file, report.mistakes);
