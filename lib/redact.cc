@@ -147,7 +147,7 @@ Span url_userinfo(std::string_view text, size_t at) {
 }
 
 struct Rule {
-  RedactionPattern pattern;
+  std::string_view name;   // appears as [redacted:name]
   std::string_view first;  // the characters that a match begins with; empty: any
   Span (*match)(std::string_view text, size_t at);
 };
@@ -163,57 +163,49 @@ using Text = std::string_view;
 
 // Sorted by name; the order only decides which name is used if two match at the same place.
 constexpr Rule kRules[] = {
-    {{"assignment", "password=…, \"api_key\": \"…\", --token …, Authorization: …",
-      "the name marks the value as a secret"},
-     "",
-     assignment},
-    {{"aws_access_key", "AKIA… or ASIA…, 16 capitals and digits", "names an AWS account's key"},
-     "A",
+    // password=…, "api_key": "…", --token …, Authorization: …: the name marks the value as a secret
+    {"assignment", "", assignment},
+    // AKIA… or ASIA…, 16 capitals and digits: names an AWS account's key
+    {"aws_access_key", "A",
      [](Text t, size_t at) {
        Span span = first_of(t, at, {"AKIA", "ASIA"}, 16, capital);
        return span.end - span.begin == 20 && (span.end == t.size() || !word(t[span.end])) ? span : Span{};
      }},
-    {{"basic_credentials", "Basic …", "base64 of a user name and password (RFC 7617)"},
-     "bB",
-     [](Text t, size_t at) { return credentials(t, at, "basic"); }},
-    {{"bearer_token", "Bearer …", "whoever bears it is let in (RFC 6750)"},
-     "bB",
-     [](Text t, size_t at) { return credentials(t, at, "bearer"); }},
-    {{"github_token", "ghp_…, gho_…, ghu_…, ghs_…, ghr_…, github_pat_…", "acts for a GitHub user or app"},
-     "g",
+    // Basic …: base64 of a user name and password (RFC 7617)
+    {"basic_credentials", "bB", [](Text t, size_t at) { return credentials(t, at, "basic"); }},
+    // Bearer …: whoever bears it is let in (RFC 6750)
+    {"bearer_token", "bB", [](Text t, size_t at) { return credentials(t, at, "bearer"); }},
+    // ghp_…, gho_…, ghu_…, ghs_…, ghr_…, github_pat_…: acts for a GitHub user or app
+    {"github_token", "g",
      [](Text t, size_t at) {
        return first_of(t, at, {"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"}, 20, word);
      }},
-    {{"gitlab_token", "glpat-…", "acts for a GitLab user"},
-     "g",
-     [](Text t, size_t at) { return first_of(t, at, {"glpat-"}, 16, word); }},
-    {{"google_api_key", "AIza…", "bills a Google project"},
-     "A",
-     [](Text t, size_t at) { return first_of(t, at, {"AIza"}, 30, word); }},
-    {{"isogate_key", "isg_…", "a key of this gateway"},
-     "i",
-     [](Text t, size_t at) { return first_of(t, at, {"isg_"}, 16, word); }},
-    {{"jwt", "eyJ….….…", "a signed token is a credential until it expires (RFC 7519)"}, "e", jwt},
-    {{"model_api_key", "sk-…", "bills a model provider's account"},
-     "s",
-     [](Text t, size_t at) { return first_of(t, at, {"sk-"}, 16, word); }},
-    {{"npm_token", "npm_…", "publishes packages"},
-     "n",
-     [](Text t, size_t at) { return first_of(t, at, {"npm_"}, 30, is_alnum); }},
-    {{"private_key", "-----BEGIN … PRIVATE KEY-----", "a private key (RFC 7468)"}, "-", pem},
-    {{"slack_token", "xoxb-…, xoxp-…, xoxa-…, xoxr-…, xoxs-…", "acts in a Slack workspace"},
-     "x",
+    // glpat-…: acts for a GitLab user
+    {"gitlab_token", "g", [](Text t, size_t at) { return first_of(t, at, {"glpat-"}, 16, word); }},
+    // AIza…: bills a Google project
+    {"google_api_key", "A", [](Text t, size_t at) { return first_of(t, at, {"AIza"}, 30, word); }},
+    // isg_…: a key of this gateway
+    {"isogate_key", "i", [](Text t, size_t at) { return first_of(t, at, {"isg_"}, 16, word); }},
+    // eyJ….….…: a signed token is a credential until it expires (RFC 7519)
+    {"jwt", "e", jwt},
+    // sk-…: bills a model provider's account
+    {"model_api_key", "s", [](Text t, size_t at) { return first_of(t, at, {"sk-"}, 16, word); }},
+    // npm_…: publishes packages
+    {"npm_token", "n", [](Text t, size_t at) { return first_of(t, at, {"npm_"}, 30, is_alnum); }},
+    // -----BEGIN … PRIVATE KEY-----: a private key (RFC 7468)
+    {"private_key", "-", pem},
+    // xoxb-…, xoxp-…, xoxa-…, xoxr-…, xoxs-…: acts in a Slack workspace
+    {"slack_token", "x",
      [](Text t, size_t at) {
        return first_of(t, at, {"xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-"}, 10, word);
      }},
-    {{"stripe_key", "sk_live_…, sk_test_…, rk_live_…", "moves money"},
-     "sr",
+    // sk_live_…, sk_test_…, rk_live_…: moves money
+    {"stripe_key", "sr",
      [](Text t, size_t at) {
        return first_of(t, at, {"sk_live_", "sk_test_", "rk_live_"}, 10, word);
      }},
-    {{"url_userinfo", "https://user:password@host", "credentials in a URL (RFC 3986, 3.2.1)"},
-     ":",
-     url_userinfo},
+    // https://user:password@host: credentials in a URL (RFC 3986, 3.2.1)
+    {"url_userinfo", ":", url_userinfo},
 };
 
 // A bit for each rule that a match at this character may belong to.
@@ -266,7 +258,7 @@ Span match_at(std::string_view text, size_t at) {
     const Rule& rule = kRules[std::countr_zero(rules)];
     Span span = rule.match(text, at);
     if (!span.found()) continue;
-    span.name = rule.pattern.name;
+    span.name = rule.name;
     return span;
   }
   return {};
@@ -300,16 +292,6 @@ std::string without(std::string_view text, std::vector<Span>& spans) {
 }
 
 }  // namespace
-
-std::span<const RedactionPattern> redaction_patterns() {
-  static const auto patterns = [] {
-    std::array<RedactionPattern, std::size(kRules)> list;
-    std::transform(std::begin(kRules), std::end(kRules), list.begin(),
-                   [](const Rule& rule) { return rule.pattern; });
-    return list;
-  }();
-  return patterns;
-}
 
 std::string redact(std::string_view text) {
   std::vector<Span> spans;

@@ -1,23 +1,15 @@
 // Takes secrets out of text that leaves the process: the log, the journal of execs, error messages.
 //
-// Two ways: by shapes of well-known secrets (one sorted table with a reason per line), and by the
+// Two ways: by shapes of well-known secrets (one table with a reason for each), and by the
 // exact secrets that this process knows, which is the reliable way. Linear in the text; no regular
 // expressions. Never used on an exec's output, which is the caller's. Any thread; never throws but
 // bad_alloc.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 
 namespace isogate {
-
-struct RedactionPattern {
-  std::string_view name;    // appears as [redacted:name]
-  std::string_view shape;   // what it looks like, for people
-  std::string_view reason;  // why it is a secret
-};
-std::span<const RedactionPattern> redaction_patterns();  // sorted by name
 
 // Every secret in `text` replaced by "[redacted:<name>]"; what surrounds it stays readable.
 std::string redact(std::string_view text);
