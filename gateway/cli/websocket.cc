@@ -48,7 +48,7 @@ Error ended(const std::string& why) { return {ISOGATE_LOST, 0, why}; }
 Error closed_by(std::string_view payload) {
   if (payload.size() < 2) return ended("the gateway closed the connection");
   const int code = static_cast<unsigned char>(payload[0]) << 8 | static_cast<unsigned char>(payload[1]);
-  const std::string reason = net::printable(payload.substr(2));
+  const std::string reason = net::one_line(payload.substr(2));
   return ended("the gateway closed the connection (" + std::to_string(code) +
                (reason.empty() ? ")" : ", " + reason + ")"));
 }

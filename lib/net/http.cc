@@ -249,7 +249,7 @@ auto HttpConnection::Impl::guarded(const Budget& budget, Step step) {
     socket->rethrow_failure();
     socket->kill();
     if (socket->ended()) throw unavailable("broke off the connection before its answer was whole");
-    throw unavailable("gave an answer that is no HTTP: " + printable(error.displayText()));
+    throw unavailable("gave an answer that is no HTTP: " + one_line(error.displayText()));
   } catch (...) {
     socket->kill();
     throw;

@@ -2,7 +2,7 @@
 
 namespace isogate::net {
 
-std::string printable(std::string_view bytes, size_t most) {
+std::string one_line(std::string_view bytes, size_t most) {
   std::string line;
   for (const char c : bytes) {
     if (line.size() >= most) return line + "…";

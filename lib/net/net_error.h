@@ -39,6 +39,6 @@ bool unless_gone(const Work& work) {
 }
 
 // Bytes of any origin as one line of printable ASCII; cut to about `most` bytes, then "…".
-std::string printable(std::string_view bytes, size_t most = 300);
+std::string one_line(std::string_view bytes, size_t most = 300);
 
 }  // namespace isogate::net

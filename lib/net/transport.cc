@@ -158,7 +158,7 @@ void connect_through(int socket, const Target& target, const std::string& attemp
   if (!head.starts_with("HTTP/1.") || head.size() < kStatusAt + kStatusSize)
     fail_to(attempt, "it gave an answer that is no HTTP");
   const std::string first = head.substr(0, head.find('\r'));
-  if (head[kStatusAt] != '2') fail_to(attempt, "it answered " + printable(first.substr(kStatusAt), 80));
+  if (head[kStatusAt] != '2') fail_to(attempt, "it answered " + one_line(first.substr(kStatusAt), 80));
   if (head.find("\r\n\r\n") + 4 != head.size()) fail_to(attempt, "it sent more than an answer");
 }
 

@@ -658,7 +658,7 @@ void Container::check_syscalls(const sdk::Call& call) {
   call.check();
   if (ran.exit_code == 0) return;
   if (ran.exit_code < 0) not_usable("the runner in the sandbox's container runs nothing");
-  std::string open = printable(ran.out, 200);
+  std::string open = one_line(ran.out, 200);
   if (open.empty()) open = "exit code " + std::to_string(ran.exit_code);
   services_.warn("the container " + record_.name + " serves system calls that its profile refuses: " + open);
   throw sdk::Error(ISOGATE_UNAVAILABLE,

@@ -53,7 +53,7 @@ std::string why_no_runtime(const Config& config, const EngineInfo& info) {
   const auto& known = info.runtimes;
   if (wish.empty() || known.empty() || wish.find('.') != std::string::npos) return "";
   if (std::find(known.begin(), known.end(), wish) != known.end()) return "";
-  const auto all = join(known, ", ", [](const std::string& each) { return printable(each, 80); });
+  const auto all = join(known, ", ", [](const std::string& each) { return one_line(each, 80); });
   return "this Engine knows no runtime `" + wish + "`, but " + all +
          ": add it to the Engine's `runtimes`, or name another one as `runtime`, or leave it out";
 }
@@ -87,7 +87,7 @@ Json require_image(Services& services, const std::string& name, const Budget& bu
     const Json config = image.value("Config", Json::object());
     const Json volumes = config.is_object() ? config.value("Volumes", Json()) : Json();
     if (volumes.is_object() && !volumes.empty())
-      why = "the image `" + name + "` declares the volume `" + printable(volumes.begin().key(), 200) +
+      why = "the image `" + name + "` declares the volume `" + one_line(volumes.begin().key(), 200) +
             "`, whose disk nothing bounds: name an image without volumes";
   }
   if (!why.empty()) throw sdk::Error(ISOGATE_UNSUPPORTED, why);

@@ -32,7 +32,7 @@ Json filters_of(const std::vector<LabelFilter>& labels, bool podman) {
 }
 
 std::string ending(const std::string& exit_code, bool out_of_memory) {
-  const std::string code = exit_code.empty() ? "" : " with exit code " + printable(exit_code, 20);
+  const std::string code = exit_code.empty() ? "" : " with exit code " + one_line(exit_code, 20);
   return with_memory("its container ended" + code, out_of_memory);
 }
 

@@ -159,7 +159,7 @@ std::string strangers_in(Services& services, const Budget& budget) {
 std::string version_of(Services& services, const Budget& budget) {
   ApiRequest request{"GET", "/version"};
   request.attempt = "ask for the version of the API server";
-  const std::string version = printable(text_at(services.api.call(request, budget), "gitVersion"), 60);
+  const std::string version = one_line(text_at(services.api.call(request, budget), "gitVersion"), 60);
   return version.empty() ? "of an unknown version" : version;
 }
 

@@ -52,6 +52,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(take_apart(bytes, 7, 3) == whole);
   require(take_apart(bytes, size, 1) == whole);
   read_address(bytes);
-  for (const char c : isogate::docker::printable(bytes, size)) require(static_cast<unsigned char>(c) >= ' ');
+  for (const char c : isogate::docker::one_line(bytes, size)) require(static_cast<unsigned char>(c) >= ' ');
   return 0;
 }

@@ -72,7 +72,7 @@ std::optional<std::string> context_name(const Environment& environment, const st
 }
 
 EngineAddress from_context(const std::string& name, const std::string& directory) {
-  const std::string source = "docker context `" + printable(name) + "`";
+  const std::string source = "docker context `" + one_line(name) + "`";
   const std::string hash = sha256_hex(name);  // the name of its directories
   const std::string path = directory + "/contexts/meta/" + hash + "/meta.json";
   const auto meta = read_json(path);
@@ -119,7 +119,7 @@ EngineAddress resolve_address(const std::string& configured, const std::optional
   if (!configured.empty()) {
     EngineAddress address = parse_address(configured, "the configuration", tls.has_value());
     if (tls && !address.unix_path.empty())
-      fail(ISOGATE_INVALID_ARGUMENT, "the Engine address `" + printable(configured) + "` cannot have TLS");
+      fail(ISOGATE_INVALID_ARGUMENT, "the Engine address `" + one_line(configured) + "` cannot have TLS");
     if (tls) address.tls = tls;
     return address;
   }

@@ -7,7 +7,7 @@
 namespace isogate::docker {
 
 using EngineError = net::NetError;
-using net::printable;
+using net::one_line;
 
 // An answer other than the wanted one: "cannot `attempt`: the Engine answered 409: …". `conflict` is what a
 // 409 means for this attempt.

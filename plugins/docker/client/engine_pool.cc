@@ -96,7 +96,7 @@ std::string Engine::Pool::negotiate(const Budget& budget) {
   const std::string newest = reply.head.header("api-version");
   if (newest.empty()) throw unusable(address, "it names no version of the Engine API, so it is none");
   if (parse_api_version(newest) < parse_api_version(kOldestApi))
-    throw unusable(address, "it speaks versions of the API up to " + printable(newest, 40) +
+    throw unusable(address, "it speaks versions of the API up to " + one_line(newest, 40) +
                                 ", isogate speaks " + our_versions());
   const std::string api = parse_api_version(newest) < parse_api_version(kNewestApi) ? newest : kNewestApi;
 
@@ -110,7 +110,7 @@ std::string Engine::Pool::negotiate(const Budget& budget) {
   }
   if (oldest.empty()) oldest = kOldestApi;
   if (parse_api_version(api) < parse_api_version(oldest))
-    throw unusable(address, "it speaks versions of the API from " + printable(oldest, 40) +
+    throw unusable(address, "it speaks versions of the API from " + one_line(oldest, 40) +
                                 " on, isogate speaks " + our_versions());
   const std::lock_guard lock(mutex_);
   podman_ = podman;
@@ -155,7 +155,7 @@ void Engine::Pool::refuse(const EngineRequest& request, EngineReply& reply, cons
   give(std::move(reply.connection));
   if (!about_versions(status, body)) throw refusal(request.attempt, status, body, request.conflict);
   forget();
-  throw EngineError(ISOGATE_UNAVAILABLE, "it is another Engine now: " + printable(body));
+  throw EngineError(ISOGATE_UNAVAILABLE, "it is another Engine now: " + one_line(body));
 }
 
 std::string Engine::Pool::text(const EngineRequest& request, const Budget& budget) {
@@ -214,7 +214,7 @@ std::string dump(const Json& body, const std::string& attempt) try {
 }
 
 std::string quoted(const std::string& what, const std::string& name) {
-  return what + " `" + printable(name, 80) + "`";
+  return what + " `" + one_line(name, 80) + "`";
 }
 
 std::string label_filters(const std::vector<LabelFilter>& labels) {
@@ -245,7 +245,7 @@ std::pair<int, int> parse_api_version(const std::string& text) {
   const auto major = number_in<int>(all.substr(0, dot));
   const auto minor = dot < all.size() ? number_in<int>(all.substr(dot + 1)) : std::nullopt;
   if (major && minor) return {*major, *minor};
-  throw EngineError(ISOGATE_UNAVAILABLE, "`" + printable(text, 40) + "` is no version of the Engine API");
+  throw EngineError(ISOGATE_UNAVAILABLE, "`" + one_line(text, 40) + "` is no version of the Engine API");
 }
 
 net::Target target_of(const EngineAddress& address) {
@@ -275,8 +275,7 @@ net::Target target_of(const EngineAddress& address) {
 
 std::string in_path(const std::string& name) {
   if (!is_name(name, "_.-", 255))
-    throw EngineError(ISOGATE_INVALID_ARGUMENT,
-                      "`" + printable(name, 80) + "` is no name that an Engine has");
+    throw EngineError(ISOGATE_INVALID_ARGUMENT, "`" + one_line(name, 80) + "` is no name that an Engine has");
   return name;
 }
 

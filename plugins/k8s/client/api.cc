@@ -50,7 +50,7 @@ const std::string& in_path(const std::string& name, const char* what) {
   if (name.size() > kNameMost || !is_alnum_or(name, "-.:") ||
       name.find_first_not_of('.') == std::string::npos)
     throw ApiError(ISOGATE_INVALID_ARGUMENT,
-                   "`" + printable(name, 80) + "` is no " + what + " that a cluster has");
+                   "`" + one_line(name, 80) + "` is no " + what + " that a cluster has");
   return name;
 }
 
@@ -75,9 +75,9 @@ std::string Resource::path() const {
 std::string Resource::text() const {
   constexpr size_t kMost = 120;
   std::string what = plural + (subresource.empty() ? "" : "/" + subresource);
-  if (name_space.empty() && name.empty()) return printable(what, kMost);
+  if (name_space.empty() && name.empty()) return one_line(what, kMost);
   what += " `" + name_space + (name_space.empty() || name.empty() ? "" : "/") + name + "`";
-  return printable(what, kMost);
+  return one_line(what, kMost);
 }
 
 Api::Api(ClusterAccess access, ApiLimits limits) : impl_(std::make_unique<Impl>(std::move(access), limits)) {}

@@ -38,8 +38,8 @@ ApiError refusal(const std::string& attempt, int http_status, std::string_view b
   constexpr size_t kReasonMost = 60;
   const auto json = parse_shallow(body);
   const bool is_status = json.is_object() && text_at(json, "kind") == "Status";
-  const std::string reason = is_status ? printable(text_at(json, "reason"), kReasonMost) : "";
-  const std::string said = printable(is_status ? text_at(json, "message") : std::string(body));
+  const std::string reason = is_status ? one_line(text_at(json, "reason"), kReasonMost) : "";
+  const std::string said = one_line(is_status ? text_at(json, "message") : std::string(body));
   isogate_status status = status_of(http_status, reason);
   if (status == ISOGATE_NOT_FOUND && !name.empty() && text_at(member(json, "details"), "name") != name)
     status = ISOGATE_UNAVAILABLE;

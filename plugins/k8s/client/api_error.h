@@ -21,7 +21,7 @@ class ApiError : public net::NetError {
   std::string reason_;
 };
 
-using net::printable;
+using net::one_line;
 
 // An answer other than the wanted one, a Status object as a rule: "cannot `attempt`: the API server answered
 // 409 AlreadyExists: …". 404 NotFound is ISOGATE_NOT_FOUND and 409 AlreadyExists ISOGATE_ALREADY_EXISTS;

@@ -300,7 +300,7 @@ void Channel::hear(const FrameReader::Step& step) {
     case FrameReader::Event::kClose: {
       control(Opcode::kClose, net::close_payload(kNormal));
       const std::string_view said = step.data.size() > 2 ? step.data.substr(2) : std::string_view();
-      return lose("the API server closed it" + (said.empty() ? "" : ": " + printable(said)));
+      return lose("the API server closed it" + (said.empty() ? "" : ": " + one_line(said)));
     }
     default:
       return break_off(reader_.why(), reader_.too_big() ? kTooBig : kProtocol);

@@ -8,7 +8,7 @@ namespace isogate::k8s {
 
 using Json = nlohmann::json;
 
-std::string printable_text(const Json& object, const char* key) { return printable(text_at(object, key)); }
+std::string printable_text(const Json& object, const char* key) { return one_line(text_at(object, key)); }
 
 std::string metadata_text(const Json& object, const char* field) {
   return text_at(member(object, "metadata"), field);

@@ -65,7 +65,7 @@ std::string what_answers(const std::string& text) {
     if (!seen.insert(line.substr(0, space)).second) continue;
     found += (found.empty() ? "" : ", ") + line.substr(0, space) + " (" + line.substr(space + 1) + ")";
   }
-  return printable(found);
+  return one_line(found);
 }
 
 uint16_t kubelet_port_of(const Json& node) {

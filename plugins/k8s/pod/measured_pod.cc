@@ -87,7 +87,7 @@ std::string what_differs(const Json& likeness, const Json& pod) {
     if (before == is) continue;
     for (const auto& [name, value] : is.items())
       if (member(before, name.c_str()) != value)
-        return std::string("its ") + part + ": " + printable(name, 80) + " was not measured so";
+        return std::string("its ") + part + ": " + one_line(name, 80) + " was not measured so";
     return std::string("its ") + part + " are fewer than were measured";
   }
   if (now.at("containers").empty()) return "its containers are not known";

@@ -131,7 +131,7 @@ std::string why_none(Services& services, const Record& record, const Budget& bud
   const Json& conditions = member(member(object, "status"), "conditions");
   for (const Json& each : conditions)
     if (const std::string message = text_at(each, "message"); !message.empty())
-      why = name + " has no pod: " + printable(message);
+      why = name + " has no pod: " + one_line(message);
   return why;
 }
 

@@ -142,7 +142,7 @@ class Comparison {
     for (const auto& [field, value] : is.items())
       if (!asked.contains(field) && (is_in(kWhole, where) || is_in(kNotAdded, field)) &&
           !is_harmless(field, value))
-        return path + "." + printable(field, 60) + " was not asked for";
+        return path + "." + one_line(field, 60) + " was not asked for";
     return "";
   }
 
@@ -192,7 +192,7 @@ std::string added_annotation(const Json& asked, const Json& is) {
   if (!is.is_object() && !is.is_null()) return "metadata.annotations is not understood";
   for (const auto& [key, value] : is.items())
     if (weakens(key, value) && asked.value(key, Json()) != value)
-      return "metadata.annotations." + printable(key, 80) + " was not asked for";
+      return "metadata.annotations." + one_line(key, 80) + " was not asked for";
   return "";
 }
 

@@ -26,7 +26,7 @@ constexpr size_t kPrintedMost = 1 << 20;
 
 [[noreturn]] void fail(const CredentialPlugin& plugin, const std::string& why) {
   throw ApiError(ISOGATE_PERMISSION_DENIED,
-                 "cannot log in: credential plugin `" + printable(plugin.command, 200) + "` " + why +
+                 "cannot log in: credential plugin `" + one_line(plugin.command, 200) + "` " + why +
                      (plugin.install_hint.empty() ? "" : "; see its install hint"));
 }
 

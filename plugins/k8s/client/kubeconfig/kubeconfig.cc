@@ -50,10 +50,10 @@ class Merged {
       for (const YAML::Node& each : all) {
         if (!each.IsMap()) throw mistake(path, std::string(list) + " has an element that is no object");
         if (KubeconfigEntry(path, list, each).text("name") != name) continue;
-        return {path, std::string(key) + " `" + printable(name, 80) + "`", each[key]};
+        return {path, std::string(key) + " `" + one_line(name, 80) + "`", each[key]};
       }
     }
-    throw mistake(files(), why + ": there is no " + key + " `" + printable(name, 80) + "`");
+    throw mistake(files(), why + ": there is no " + key + " `" + one_line(name, 80) + "`");
   }
 
   [[nodiscard]] std::string files() const {
@@ -235,7 +235,7 @@ ClusterAccess access_from(const std::vector<KubeconfigFile>& files, const Access
   if (name.empty()) throw mistake(merged.files(), "it names no current-context, nor does the configuration");
   const KubeconfigEntry context = merged.find(
       "contexts", "context", name, config.context.empty() ? "current-context" : "the configured context");
-  const std::string why = "context `" + printable(name, 80) + "`";
+  const std::string why = "context `" + one_line(name, 80) + "`";
   ClusterAccess access;
   access.source = why + " of `" + context.path() + "`";
   const std::string cluster_name = context.text("cluster"), user_name = context.text("user");
