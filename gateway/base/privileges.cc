@@ -22,7 +22,6 @@
 #include "gateway/base/front_filter.h"
 #include "gateway/base/process_status.h"
 #include "lib/error.h"
-#include "lib/text.h"
 
 // The single steps that privileges.h puts in order. Each returns the kernel's result.
 namespace isogate::privileges {
@@ -58,25 +57,18 @@ struct Account {
 };
 
 Result<gid_t> find_group(const std::string& name) {
-  if (const auto number = number_in<gid_t>(name)) return *number;
   errno = 0;
   const group* entry = ::getgrnam(name.c_str());
   if (entry != nullptr) return entry->gr_gid;
   if (errno != 0) return os_error("cannot look up group `" + name + "`", errno);
-  return Error{ISOGATE_NOT_FOUND, 0,
-               "there is no group `" + name + "`; make it with: groupadd --system " + name};
+  return Error{ISOGATE_NOT_FOUND, 0, "there is no group `" + name + "`"};
 }
 
 Result<Account> find_account(const std::string& user, const std::vector<std::string>& groups) {
   errno = 0;
   const passwd* entry = ::getpwnam(user.c_str());
   if (entry == nullptr && errno != 0) return os_error("cannot look up user `" + user + "`", errno);
-  if (entry == nullptr)
-    return Error{ISOGATE_NOT_FOUND, 0,
-                 "there is no user `" + user +
-                     "`; make it with: useradd --system --no-create-home --shell "
-                     "/usr/sbin/nologin " +
-                     user};
+  if (entry == nullptr) return Error{ISOGATE_NOT_FOUND, 0, "there is no user `" + user + "`"};
   Account account{entry->pw_uid, entry->pw_gid, {}};
   int count = 64;
   account.groups.resize(static_cast<size_t>(count));

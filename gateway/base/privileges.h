@@ -17,9 +17,8 @@ inline constexpr uint64_t kMostFiles = 1 << 20;
 
 bool started_by_root();
 
-// uid, gid and groups of `user` (plus the named supplementary groups; a number is a gid), no capability in
-// any set, the bounding set included, no_new_privs, not dumpable. `user` is not root. Refused without
-// uid 0: then stay_same_user().
+// uid, gid and groups of `user` (plus the named supplementary groups), no capability in any set, the bounding
+// set included, no_new_privs, not dumpable. `user` is not root. Refused without uid 0: then stay_same_user().
 Result<void> become_user(const std::string& user, const std::vector<std::string>& groups);
 
 // For a process that was not started by root: keeps its user, otherwise as become_user(). Refused as uid
