@@ -450,6 +450,13 @@ OptionInfo option_info(const CLI::Option* option) {
 
 }  // namespace
 
+std::vector<std::string> OptionInfo::choices() const {
+  std::vector<std::string> all;
+  if (value.find('|') == std::string::npos) return all;
+  for (const std::string_view part : split(value, '|')) all.emplace_back(part);
+  return all;
+}
+
 CommandInfo command_info(const CLI::App* app) {
   CommandInfo info{app->get_name(), app->get_description(), {}, {}};
   for (const CLI::Option* option : app->get_options())
