@@ -514,6 +514,11 @@ def test_both_clients_have_the_same_calls():
             assert inspect.getdoc(getattr(one, name)), f"{one.__name__}.{name} says nothing"
 
 
+def test_the_limits_of_an_exec_are_those_of_the_document():
+    from document import DOCUMENT
+    assert set(isogate.Cgroup.__annotations__) == set(DOCUMENT["components"]["schemas"]["Cgroup"]["properties"])
+
+
 def test_each_code_of_the_document_is_a_class():
     from document import DOCUMENT
     codes = set(DOCUMENT["components"]["schemas"]["ErrorCode"]["enum"])
