@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "lib/limits.h"
 #include "tests/cli/fake_gateway.h"
 
 namespace isogate::test {
@@ -146,50 +148,28 @@ TEST(Exec, EveryOptionReachesTheGateway) {
   FakeGateway gateway([](const std::string&) { return json_answer(200, result("exited", 0).dump()); });
   ProgramOptions options;
   options.stdin_bytes = "in\n";
-  run_client(gateway.url(),
-             {"exec",
-              "--agent",
-              "alice",
-              "--timeout",
-              "2.5",
-              "--env",
-              "A=1",
-              "--env",
-              "B=x=y",
-              "--cwd",
-              "sub",
-              "--user",
-              "bob",
-              "--stdin",
-              "--memory-mb",
-              "64",
-              "--cpu-percent",
-              "50",
-              "--max-pids",
-              "9",
-              "--backend",
-              "b1",
-              "--min-isolation",
-              "container",
-              "--artifact-dir",
-              "out",
-              "--max-output",
-              "77",
-              "--",
-              "ls",
-              "-l",
-              "--json",
-              "[a]",
-              ""},
-             options);
+  std::vector<std::string> arguments = {"exec",  "--agent", "alice", "--timeout", "2.5",
+                                        "--env", "A=1",     "--env", "B=x=y",     "--cwd",
+                                        "sub",   "--user",  "bob",   "--stdin"};
+  Json cgroup;
+  for (const LimitKind& kind : kLimitKinds) {
+    if (kind.most_of_exec == 0) continue;
+    std::string flag = kind.setting;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    arguments.insert(arguments.end(), {"--" + flag, std::to_string(kind.least_of_exec + 7)});
+    cgroup[kind.setting] = kind.least_of_exec + 7;
+  }
+  arguments.insert(arguments.end(), {"--backend", "b1", "--min-isolation", "container", "--artifact-dir",
+                                     "out", "--max-output", "77", "--", "ls", "-l", "--json", "[a]", ""});
+  run_client(gateway.url(), arguments, options);
   ASSERT_EQ(gateway.requests().size(), 1u);
   std::string request = gateway.requests()[0];
   EXPECT_EQ(request.find("POST /exec HTTP/1.1"), 0u);
-  EXPECT_EQ(body_of(request),
-            Json::parse(R"({"argv":["ls","-l","--json","[a]",""],"agent_id":"alice","timeout_sec":2.5,
+  Json expected = Json::parse(R"({"argv":["ls","-l","--json","[a]",""],"agent_id":"alice","timeout_sec":2.5,
       "env":{"A":"1","B":"x=y"},"cwd":"sub","user":"bob","stdin":"in\n","stdin_encoding":"utf-8",
-      "cgroup":{"memory_mb":64,"cpu_percent":50,"max_pids":9},"backend":"b1","min_isolation":"container",
-      "artifact_dir":"out","max_output_bytes":77})"));
+      "backend":"b1","min_isolation":"container","artifact_dir":"out","max_output_bytes":77})");
+  expected["cgroup"] = cgroup;
+  EXPECT_EQ(body_of(request), expected);
 }
 
 TEST(Exec, ACommandLineIsOneString) {

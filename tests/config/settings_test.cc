@@ -11,6 +11,7 @@
 
 #include "gateway/config/load.h"
 #include "gateway/config/schema.h"
+#include "lib/limits.h"
 #include "tests/config/loading.h"
 #include "tests_dirs.h"
 
@@ -238,6 +239,9 @@ TEST(Samples, SayWhatTheyAreFor) {
 // ---- the document and back ----
 
 TEST(Document, GoesRoundExactly) {
+  std::string limits;
+  for (const LimitKind& kind : kLimitKinds)
+    limits += std::string(kind.setting) + ": " + std::to_string(kind.least + 1) + ", ";
   auto got =
       test::loaded({"listen: ['0.0.0.0:1', 'unix:/srv/s']\nstate_dir: /srv/é\nshared_dirs: [{prefix: a/b, "
                     "path: /srv/a}]\nmin_isolation: vm\non_shutdown: "
@@ -245,18 +249,15 @@ TEST(Document, GoesRoundExactly) {
                     std::string(64, 'b') +
                     "}]\nexec: {timeout_sec: 0.1, env: {B: '2', A: \"1\\n\"}}\nbackends:\n- {name: a, "
                     "plugin: /p.so, sha256: " +
-                    std::string(64, 'c') +
-                    ", groups: [g], users: [root], egress: proxy, limits: {memory_mb: 33, cpu_percent: 150, "
-                    "max_pids: 90, disk_mb: 10, mode: best_effort}, "
+                    std::string(64, 'c') + ", groups: [g], users: [root], egress: proxy, limits: {" + limits +
+                    "mode: best_effort}, "
                     "config: {z: 1, a: [true, null, 1.5, x]}}\n"});
   auto back = config_from_json(got.document);
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(config_to_json(*back), got.document);
   const BackendConfig& backend = back->backends[0];
-  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_MEMORY_BYTES), 33u << 20);
-  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_CPU_MILLIS), 1500u);
-  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_PIDS), 90u);
-  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_DISK_BYTES), 10u << 20);
+  for (const LimitKind& kind : kLimitKinds)
+    EXPECT_EQ(backend.sandbox_limits.get(kind.id), (kind.least + 1) * kind.scale) << kind.setting;
   EXPECT_TRUE(backend.limits_best_effort);
   EXPECT_EQ(backend.egress, ISOGATE_EGRESS_PROXY);
   EXPECT_EQ(backend.config_json, R"({"z":1,"a":[true,null,1.5,"x"]})");

@@ -11,10 +11,11 @@ namespace {
 
 const Namespaces kHost{101, 102, 103, 104, 105};
 
-const Limits kLimits{{ISOGATE_LIMIT_MEMORY_BYTES, 512u << 20},
-                     {ISOGATE_LIMIT_CPU_MILLIS, 1000},
-                     {ISOGATE_LIMIT_PIDS, 256},
-                     {ISOGATE_LIMIT_DISK_BYTES, 1u << 30}};
+const Limits kLimits = [] {
+  Limits limits;
+  for (const LimitKind& kind : kLimitKinds) limits.set(kind.id, 512 * kind.scale);
+  return limits;
+}();
 
 void limit(isogate_evidence& evidence, uint32_t id, uint64_t value) {
   Limits limits = Limits::of(evidence);
@@ -142,19 +143,18 @@ TEST(Evidence, AUidPerSandboxIsTheOneTheBackendNamed) {
 }
 
 TEST(Evidence, ALimitThatWasAskedForIsInForce) {
-  check({{"memory_bytes of 536870912 is not in force",
-          [](E& e, C&) { limit(e, ISOGATE_LIMIT_MEMORY_BYTES, 0); }},
-         {"memory_bytes of 536870912 is in force as 536870913",
-          [](E& e, C&) { limit(e, ISOGATE_LIMIT_MEMORY_BYTES, (512u << 20) + 1); }},
-         {"", [](E& e, C&) { limit(e, ISOGATE_LIMIT_MEMORY_BYTES, (512u << 20) - 4096); }},
-         {"cpu_millis", [](E& e, C&) { limit(e, ISOGATE_LIMIT_CPU_MILLIS, 1001); }},
-         {"pids", [](E& e, C&) { limit(e, ISOGATE_LIMIT_PIDS, 0); }},
-         {"disk_bytes", [](E& e, C&) { limit(e, ISOGATE_LIMIT_DISK_BYTES, 0); }},
-         {"", [](E& e, C& c) { e.limit_count = 0, c.limits = {}; }},
-         {"", [](E& e, C& c) { e.limit_count = 0, c.limits_best_effort = true; }},
-         {"memory_bytes", [](E& e, C& c) {
-            c.isolation = ISOGATE_ISOLATION_NONE, limit(e, ISOGATE_LIMIT_MEMORY_BYTES, 0);
-          }}});
+  for (const LimitKind& kind : kLimitKinds) {
+    const uint64_t asked = kLimits.get(kind.id);
+    const std::string of = std::string(kind.name) + " of " + std::to_string(asked) + " is ";
+    const std::string missing = of + "not in force", more = of + "in force as " + std::to_string(asked + 1);
+    check(
+        {{missing.c_str(), [&](E& e, C&) { limit(e, kind.id, 0); }},
+         {more.c_str(), [&](E& e, C&) { limit(e, kind.id, asked + 1); }},
+         {"", [&](E& e, C&) { limit(e, kind.id, asked - 1); }},
+         {missing.c_str(), [&](E& e, C& c) { c.isolation = ISOGATE_ISOLATION_NONE, limit(e, kind.id, 0); }}});
+  }
+  check({{"", [](E& e, C& c) { e.limit_count = 0, c.limits = {}; }},
+         {"", [](E& e, C& c) { e.limit_count = 0, c.limits_best_effort = true; }}});
 }
 
 TEST(Evidence, WhatWasNotMeasuredProvesNoIsolation) {
