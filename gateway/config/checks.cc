@@ -271,7 +271,7 @@ std::vector<std::string> relaxations_of(const Config& config) {
   for (const BackendConfig& backend : config.backends) {
     std::string name = "backend `" + backend.name + "`: ";
     if (backend.limits_best_effort)
-      list.push_back(name + "limits: best_effort — limits that cannot be enforced are left out");
+      list.push_back(name + "limits.mode: best_effort — limits that cannot be enforced are left out");
     if (backend.exec_limits_sampled)
       list.push_back(
           name +

@@ -32,7 +32,7 @@ stronger source replaces the weaker one's value.
 ## Relaxations
 
 What weakens the defaults is spelled out, reported by `isogate config check` and logged at every start:
-`allow_unisolated: true`, `fallback: allowed`, `anonymous: loopback`, `metrics.listen` beyond loopback, and of a backend `limits: best_effort`, `limits.exec: sampled`, `egress: allow`
+`allow_unisolated: true`, `fallback: allowed`, `anonymous: loopback`, `metrics.listen` beyond loopback, and of a backend `limits.mode: best_effort`, `limits.exec: sampled`, `egress: allow`
 and `root` among its `users`. What a plugin's own `config` relaxes is named by `isogate probe` and in the log.
 
 ## Settings

@@ -464,9 +464,9 @@ TEST(Relaxations, AreSaidInWords) {
               "deny, users: ['1000']}\n"});
   EXPECT_THAT(got.relaxations,
               ElementsAre(HasSubstr("allow_unisolated: true"), HasSubstr("fallback: allowed"),
-                          HasSubstr("anonymous: loopback"), HasSubstr("`a`: limits: best_effort"),
+                          HasSubstr("anonymous: loopback"), HasSubstr("`a`: limits.mode: best_effort"),
                           HasSubstr("`a`: egress: allow"), HasSubstr("`a`: users: root"),
-                          HasSubstr("`b`: limits: best_effort")));
+                          HasSubstr("`b`: limits.mode: best_effort")));
 }
 
 TEST(Warnings, TellWhatHasNoEffect) {

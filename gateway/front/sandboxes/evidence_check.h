@@ -26,7 +26,7 @@ struct Claim {
   uint32_t uid = UINT32_MAX;                    // as open() answered
   uint32_t egress = ISOGATE_EGRESS_UNSET;       // as asked
   Limits limits;                                // as asked
-  bool limits_best_effort = false;              // the operator wrote limits: best_effort
+  bool limits_best_effort = false;              // the operator wrote limits.mode: best_effort
   bool started_by_root = false;                 // the gateway was
 };
 
