@@ -109,7 +109,10 @@ PrivateEngine::PrivateEngine(std::vector<std::string> options)
   start_with("start");
 }
 
-PrivateEngine::~PrivateEngine() { script("down", {}); }
+PrivateEngine::~PrivateEngine() {
+  const auto ended = script("down", {});
+  if (ended.exit_code != 0) ADD_FAILURE() << directory_ << " of an Engine is left: " << ended.err;
+}
 
 test::ProgramResult PrivateEngine::script(const std::string& verb, const std::vector<std::string>& options) {
   std::vector<std::string> argv{kScript, verb, directory_};

@@ -33,8 +33,8 @@ remember_network() {
 
 forget_rules() {
   local table=$1 rule chain
-  iptables -t "$table" -S 2> /dev/null | grep -E '^-A (FORWARD|PREROUTING|OUTPUT|POSTROUTING) ' |
-    grep -E 'DOCKER|docker0|172\.17\.' | sed 's/^-A /-D /' |
+  { iptables -t "$table" -S 2> /dev/null || true; } |
+    sed -nE '/^-A (FORWARD|PREROUTING|OUTPUT|POSTROUTING) .*(DOCKER|docker0|172\.17\.)/s/^-A /-D /p' |
     while read -r rule; do eval "iptables -t $table $rule" 2> /dev/null || true; done
   for chain in $(iptables -t "$table" -S 2> /dev/null | sed -n 's/^-N \(DOCKER.*\)/\1/p'); do
     iptables -t "$table" -F "$chain" || true
