@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "lib/clock.h"
 #include "lib/net/net_error.h"
 
 namespace isogate::net {
@@ -31,6 +32,13 @@ Budget::Budget(const sdk::Call& call, milliseconds most) : Budget(most, call.can
 Budget::Budget(milliseconds most, int cancel_fd)
     : cancel_fd_(cancel_fd), end_(Clock::now() + most), whole_(most) {}
 
+Budget Budget::of_each_wait(milliseconds most, int cancel_fd) {
+  Budget budget = endless(cancel_fd);
+  budget.each_wait_ = true;
+  budget.whole_ = most;
+  return budget;
+}
+
 Budget Budget::endless(int cancel_fd) {
   Budget budget;
   budget.cancel_fd_ = cancel_fd;
@@ -39,6 +47,7 @@ Budget Budget::endless(int cancel_fd) {
 }
 
 Budget::Outcome Budget::wait(int fd, short events, milliseconds slice) const {
+  if (each_wait_) slice = std::min(slice, whole_);
   const bool sliced = slice != milliseconds::max();
   const Clock::time_point slice_end = sliced ? Clock::now() + slice : Clock::time_point::max();
   for (;;) {
@@ -52,6 +61,11 @@ Budget::Outcome Budget::wait(int fd, short events, milliseconds slice) const {
     if (watch[1].revents != 0) return Outcome::kReady;
     if (time >= 0 && Clock::now() >= end) return Outcome::kLate;
   }
+}
+
+std::string Budget::lateness(short events) const {
+  if (!each_wait_) return "did not answer within " + seconds_text(whole_);
+  return ((events & POLLIN) != 0 ? "sent nothing for " : "read nothing for ") + seconds_text(whole_);
 }
 
 void Budget::await(int fd, short events, const std::string& late, milliseconds slice) const {

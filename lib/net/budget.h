@@ -17,6 +17,8 @@ class Budget {
   Budget(const sdk::Call& call, std::chrono::milliseconds most = kUsual);  // NOLINT(*-explicit-*)
   // For work of the caller's own. `cancel_fd` as in isogate_call.
   explicit Budget(std::chrono::milliseconds most, int cancel_fd = -1);
+  // For each wait by itself: a server that goes on is never late. Not for Transport::connect().
+  static Budget of_each_wait(std::chrono::milliseconds most, int cancel_fd = -1);
   // Without a deadline: only cancel_fd or the end of the stream ends a wait for news.
   static Budget endless(int cancel_fd);
 
@@ -32,12 +34,13 @@ class Budget {
   [[nodiscard]] Clock::duration left() const {
     return endless_ ? Clock::duration::max() : end_ - Clock::now();
   }
-  [[nodiscard]] std::chrono::milliseconds whole() const { return whole_; }  // as given
+  // What a server did that is late: "did not answer within 30 s", "sent nothing for 60 s".
+  [[nodiscard]] std::string lateness(short events) const;
 
  private:
   Budget() = default;
   int cancel_fd_ = -1;
-  bool endless_ = false;
+  bool endless_ = false, each_wait_ = false;
   Clock::time_point end_;
   std::chrono::milliseconds whole_{0};
 };

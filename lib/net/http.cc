@@ -18,7 +18,6 @@
 #include <ostream>
 #include <sstream>
 
-#include "lib/clock.h"
 #include "lib/text.h"
 
 namespace isogate::net {
@@ -60,6 +59,7 @@ class PocoSocket : public Poco::Net::StreamSocketImpl {
  private:
   void wait(short events);
   [[noreturn]] void fail(isogate_status status, const std::string& why);
+  [[noreturn]] void fail_broken();
   void note(const char* bytes, size_t size);
 
   std::unique_ptr<Transport> transport_;
@@ -119,8 +119,15 @@ void PocoSocket::wait(short events) {
       fail(ISOGATE_CANCELLED, "cancelled");
     case Budget::Outcome::kLate:
       dead_ = true;
-      fail(ISOGATE_UNAVAILABLE, name_ + " did not answer within " + seconds_text(budget_.whole()));
+      fail(ISOGATE_UNAVAILABLE, name_ + " " + budget_.lateness(events));
   }
+}
+
+void PocoSocket::fail_broken() {
+  const std::string what = name_ + " broke off the connection", why = transport_->tls_failure();
+  if (!why.empty() && !failure_)
+    failure_ = std::make_exception_ptr(TlsError(ISOGATE_UNAVAILABLE, what + ": " + why, 0, true));
+  fail(ISOGATE_UNAVAILABLE, what);
 }
 
 void PocoSocket::note(const char* bytes, size_t size) {
@@ -143,7 +150,7 @@ int PocoSocket::sendBytes(const void* buffer, int length, int) {
       wait(POLLOUT);
     } else {
       refused_ = true;
-      fail(ISOGATE_UNAVAILABLE, name_ + " broke off the connection");
+      fail_broken();
     }
   }
   return sent;
@@ -165,7 +172,7 @@ int PocoSocket::receiveBytes(void* buffer, int length, int) {
       wait(POLLIN);
     } else {
       ended_ = true;
-      fail(ISOGATE_UNAVAILABLE, name_ + " broke off the connection");
+      fail_broken();
     }
   }
 }
@@ -261,7 +268,9 @@ void HttpConnection::Impl::send(const HttpRequest& request) {
   head.setHost(host);
   head.set("User-Agent", std::string("isogate/") + ISOGATE_VERSION);
   for (const auto& [field, value] : request.headers) head.add(field, value);
-  if (request.produce)
+  if (request.produced)
+    head.setContentLength64(static_cast<Poco::Int64>(*request.produced));
+  else if (request.produce)
     head.setChunkedTransferEncoding(true);
   else if (!request.body.empty() || request.method == "POST" || request.method == "PUT")
     head.setContentLength64(static_cast<Poco::Int64>(request.body.size()));
@@ -333,14 +342,19 @@ HttpHead HttpConnection::exchange(const HttpRequest& request, const Budget& budg
   return impl_->guarded(budget, [&] {
     impl_->socket->begin_request();
     impl_->done = false;
+    bool early = false;
     try {
       impl_->send(request);
     } catch (const Poco::Exception&) {
       // A server that refuses early responds before it has read everything.
-      if (!impl_->socket->refused_to_take()) throw;
+      early = impl_->socket->refused_to_take();
+      if (!early) throw;
       impl_->session.forget_failure();
     }
-    return impl_->receive(request);
+    const HttpHead head = impl_->receive(request);
+    if (early && head.status < Poco::Net::HTTPResponse::HTTP_MULTIPLE_CHOICES)
+      throw impl_->unavailable("stopped reading the request, and did not refuse it");
+    return head;
   });
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,7 @@ struct HttpRequest {
   // Gives the body piece by piece, in place of `body`. When it throws the request is broken off and the
   // connection dead.
   std::function<void(const std::function<void(std::string_view)>&)> produce = {};
+  std::optional<uint64_t> produced = std::nullopt;  // the bytes that it gives, if they are known
 };
 
 struct HttpHead {
@@ -41,7 +43,8 @@ class HttpConnection {
   HttpConnection(std::unique_ptr<Transport> transport, std::string host, std::string name);
   ~HttpConnection();
 
-  // Sends it and reads the answer's head. The body of the last answer has been read to its end.
+  // Sends it and reads the answer's head. The body of the last answer has been read to its end. A server may
+  // stop reading before the end of the request to refuse it, but not to report success.
   HttpHead exchange(const HttpRequest& request, const Budget& budget);
   // The next piece of the answer's body; 0 at its end, which is whole.
   size_t read_body(char* to, size_t size, const Budget& budget);

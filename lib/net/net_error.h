@@ -26,6 +26,12 @@ class NetError : public sdk::Error {
   bool sent_;
 };
 
+// Of TLS: the handshake, the certificates of either side, a key, or a failure afterwards.
+class TlsError : public NetError {
+ public:
+  using NetError::NetError;
+};
+
 // False: `work` threw a NetError with ISOGATE_NOT_FOUND. Other failures go on.
 template <typename Work>
 bool unless_gone(const Work& work) {

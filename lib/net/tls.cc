@@ -40,7 +40,7 @@ std::string openssl_reason() {
 
 [[noreturn]] void fail_tls(const Target& target, const std::string& why,
                            isogate_status status = ISOGATE_UNAVAILABLE) {
-  throw NetError(status, "cannot speak TLS with " + target.text() + ": " + why);
+  throw TlsError(status, "cannot speak TLS with " + target.text() + ": " + why);
 }
 
 // OpenSSL's own sockets raise SIGPIPE; these never do.
@@ -203,6 +203,11 @@ class TlsTransport : public Transport {
     return SSL_pending(ssl_.get()) > 0;
   }
 
+  [[nodiscard]] std::string tls_failure() const override {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
   void shutdown() override { ::shutdown(socket_.get(), SHUT_RDWR); }
 
   // The other side may send session tickets whenever it likes: only what comes with them matters.
@@ -228,6 +233,7 @@ class TlsTransport : public Transport {
         if (errno == 0) errno = ECONNRESET;
         return -1;
       default:
+        failure_ = openssl_reason();
         errno = ECONNRESET;
         return -1;  // also an end without close_notify: it may be truncated
     }
@@ -245,7 +251,8 @@ class TlsTransport : public Transport {
 
   Fd socket_;
   SslPtr ssl_;
-  mutable std::mutex mutex_;  // of ssl_, which one thread at a time may use
+  std::string failure_;
+  mutable std::mutex mutex_;  // of ssl_, which one thread at a time may use, and failure_
 };
 
 }  // namespace

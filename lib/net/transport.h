@@ -57,6 +57,8 @@ class Transport {
   virtual ssize_t read_some(char* to, size_t size) = 0;
   virtual ssize_t write_some(const char* from, size_t size) = 0;
   [[nodiscard]] virtual bool has_buffered() const { return false; }
+  // Why TLS has failed since the handshake; empty: it has not. The other side may refuse a certificate then.
+  [[nodiscard]] virtual std::string tls_failure() const { return ""; }
   virtual void shutdown() = 0;
   // It ended or has bytes without a request: it must not be used again.
   [[nodiscard]] virtual bool stale() = 0;

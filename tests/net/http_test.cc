@@ -82,6 +82,20 @@ TEST(HttpAnswers, TruncatedOrInvalidOnesAreRefused) {
     }
 }
 
+// To a request of which the server takes the head, and nothing of the body.
+TEST(HttpAnswers, OnlyARefusalMayComeBeforeTheEndOfTheRequest) {
+  const Budget budget(std::chrono::seconds(5));
+  const auto ask = [&](const std::string& answer) {
+    HttpConnection connection(std::make_unique<test::Scripted>(answer, kBodyMost, nullptr, 1), "host",
+                              "the server");
+    const HttpHead head = connection.exchange({"PUT", "/", std::string(100'000, 'x'), {}}, budget);
+    return std::to_string(head.status) + " " + connection.read_body(kBodyMost, budget);
+  };
+  EXPECT_EQ(ask("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}"), "413 {}");
+  EXPECT_THROW(ask(kOk + "Content-Length: 2\r\n\r\n{}"), NetError);
+  EXPECT_THROW(ask(""), NetError);
+}
+
 TEST(HttpAnswers, HeadsAndBodiesAreBounded) {
   std::string head = kOk, chunks = kChunked;
   for (int i = 0; i < 5000; ++i) head += "X-" + std::to_string(i) + ": y\r\n";

@@ -4,6 +4,8 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <climits>
 #include <cstring>
 #include <string_view>
 
@@ -11,12 +13,12 @@
 
 namespace isogate::test {
 
-// Accepts everything that is sent; returns `bytes`, at most `piece` of them at a time, then the end.
+// Accepts what is sent, `takes` times; returns `bytes`, at most `piece` of them at a time, then the end.
 class Scripted final : public net::Transport {
  public:
   // `left`, unless null: how many bytes were not read.
-  Scripted(std::string_view bytes, size_t piece, size_t* left = nullptr)
-      : bytes_(bytes), piece_(piece), left_(left) {}
+  Scripted(std::string_view bytes, size_t piece, size_t* left = nullptr, int takes = INT_MAX)
+      : bytes_(bytes), piece_(piece), left_(left), takes_(takes) {}
   [[nodiscard]] int fd() const override {
     static const int ready = ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
     return ready;
@@ -28,7 +30,11 @@ class Scripted final : public net::Transport {
     if (left_ != nullptr) *left_ = bytes_.size();
     return static_cast<ssize_t>(count);
   }
-  ssize_t write_some(const char*, size_t size) override { return static_cast<ssize_t>(size); }
+  ssize_t write_some(const char*, size_t size) override {
+    if (takes_-- > 0) return static_cast<ssize_t>(size);
+    errno = EPIPE;
+    return -1;
+  }
   void shutdown() override {}
   [[nodiscard]] bool stale() override { return bytes_.empty(); }
 
@@ -36,6 +42,7 @@ class Scripted final : public net::Transport {
   std::string_view bytes_;
   const size_t piece_;
   size_t* const left_;
+  int takes_;
 };
 
 }  // namespace isogate::test
