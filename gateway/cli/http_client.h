@@ -1,11 +1,10 @@
-// One HTTP call to a gateway, over TCP, TLS or a Unix socket. Blocking; one thread per client.
+// One HTTP call to a gateway, over any endpoint. Blocking; one thread per client.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "gateway/base/budgets.h"
+#include "gateway/cli/endpoint.h"
 #include "lib/error.h"
 #include "lib/fd.h"
 
@@ -22,44 +22,18 @@ namespace isogate::cli {
 // or to remove a large tree. Longer than it waits itself, so that it gives the reason.
 inline constexpr double kAnswerSec = (budget::kOpen + std::chrono::seconds(60)).count();
 
-struct Endpoint {
-  std::string host;  // of TCP
-  uint16_t port = 0;
-  std::string unix_path;  // not empty: a Unix socket
-  bool tls = false;  // of TCP: the gateway proves itself for `host`, by ca_file or the system's authorities
-  std::string ca_file;                   // PEM; empty: the system's
-  std::string cert_file, cert_key_file;  // PEM; both empty: no client certificate
-
-  [[nodiscard]] std::string text() const;
-  [[nodiscard]] std::string host_field() const;  // the header Host
-  [[nodiscard]] std::string tls_hint(
-      std::string why) const;                  // "; <what to do>" about a failed handshake, or ""
-  [[nodiscard]] bool on_this_machine() const;  // a Unix socket, localhost, 127.0.0.0/8 or ::1
-};
-
-// http(s)://HOST[:PORT], http(s)://[V6]:PORT or unix:/PATH
-Result<Endpoint> parse_url(const std::string& url);
-
-// 0 when a process listens on that Unix socket; else the errno of an attempt to connect.
-int socket_error(const std::string& unix_path);
-
 // Takes bytes piece by piece; an error ends their source with that error.
 using BodySink = std::function<Result<void>(std::string_view)>;
 
 // Ends a call from another thread: the gateway sees the client disconnect. Any thread; outlives its call.
 class CancelHandle {
  public:
-  // Closes the connection, also one that is opened later: call() returns ISOGATE_LOST.
-  void cancel();
+  void cancel();  // also a call that begins later
   [[nodiscard]] bool cancelled() const { return cancelled_; }
+  [[nodiscard]] const Result<Fd>& event() const { return event_; }  // readable once cancelled
 
  private:
-  friend class HttpClient;
-  Result<void> watch(int socket);
-  void release();
-
-  std::mutex mutex_;
-  Fd socket_;  // the connection once more, so that its number is not another's meanwhile
+  const Result<Fd> event_ = make_event();
   std::atomic<bool> cancelled_{false};
 };
 
@@ -93,17 +67,15 @@ class HttpClient {
   HttpClient(Endpoint endpoint, std::string key);
 
   // ISOGATE_UNAVAILABLE: no connection, or to an unverified peer, so nothing was sent. ISOGATE_LOST: contact
-  // ended later, or the response is cut short. A refusal is not an error. The sink takes the body of any
-  // other response. With a sink, a response whose end cannot be distinguished from a cut is refused, unless
-  // it is a stream of events or a tar, which marks its end itself.
+  // ended later, or the response is cut short. ISOGATE_CANCELLED. A refusal is not an error. The sink takes
+  // the body of any other response. With a sink, a response whose end cannot be distinguished from a cut is
+  // refused, unless it is a stream of events, which marks its end itself.
   Result<HttpAnswer> call(const HttpRequest& request, const BodySink& sink = {});
 
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
   [[nodiscard]] const std::string& key() const { return key_; }  // a secret; empty: none
 
  private:
-  Result<HttpAnswer> exchange(const HttpRequest& request, const BodySink& sink);
-
   Endpoint endpoint_;
   std::string key_;
 };

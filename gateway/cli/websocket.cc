@@ -7,7 +7,6 @@
 #include <chrono>
 
 #include "lib/net/http.h"
-#include "lib/net/operator_file.h"
 
 namespace isogate::cli {
 namespace {
@@ -16,23 +15,6 @@ constexpr std::chrono::seconds kOpenMost{60};
 constexpr size_t kRefusalMost = 1u << 20;
 constexpr size_t kUnsentMost = 1u << 20;  // stdin is held back long before
 constexpr uint16_t kNormalClosure = 1000;
-
-std::string read_pem(const std::string& path) {
-  auto text = net::read_operator_file(path);
-  if (!text) throw net::NetError(ISOGATE_INVALID_ARGUMENT, "cannot read the file `" + path + "`");
-  return *std::move(text);
-}
-
-net::Target target_of(const Endpoint& endpoint) {
-  net::Target target{"the gateway", endpoint.text(), endpoint.unix_path, endpoint.host, endpoint.port};
-  if (!endpoint.tls) return target;
-  target.tls.emplace();
-  if (!endpoint.ca_file.empty()) target.tls->authority = read_pem(endpoint.ca_file);
-  if (endpoint.cert_file.empty()) return target;
-  target.tls->certificate = read_pem(endpoint.cert_file);
-  target.tls->key = read_pem(endpoint.cert_key_file);
-  return target;
-}
 
 HttpAnswer refusal(net::HttpConnection& connection, const net::HttpHead& head, const HttpClient& client,
                    const net::Budget& budget) {
@@ -59,8 +41,8 @@ Result<WebSocket::Opened> WebSocket::open(const HttpClient& client, const std::s
                                           int cancel_fd) try {
   const Endpoint& endpoint = client.endpoint();
   const net::Budget budget(kOpenMost, cancel_fd);
-  net::HttpConnection connection(net::Transport::connect(target_of(endpoint), budget), endpoint.host_field(),
-                                 "the gateway at " + endpoint.text());
+  net::HttpConnection connection(net::Transport::connect(endpoint.target(), budget), endpoint.host_field(),
+                                 endpoint.name());
   const std::string key = net::new_websocket_key();
   net::HttpRequest request{"GET", target, "", {}};
   request.headers = {{"Connection", "Upgrade"},
@@ -73,12 +55,12 @@ Result<WebSocket::Opened> WebSocket::open(const HttpClient& client, const std::s
   if (::strcasecmp(head.header("upgrade").c_str(), "websocket") != 0 ||
       head.header("sec-websocket-accept") != net::websocket_accept(key) ||
       !head.header("sec-websocket-extensions").empty())
-    return ended("the answer of the gateway at " + endpoint.text() + " is no WebSocket's");
+    return ended("the answer of " + endpoint.name() + " is no WebSocket's");
   std::string early;
   auto transport = connection.detach(early);
   return Opened(std::unique_ptr<WebSocket>(new WebSocket(std::move(transport), std::move(early))));
 } catch (const sdk::Error& error) {
-  return Error{error.status(), 0, error.what() + client.endpoint().tls_hint(error.what())};
+  return client.endpoint().failure(error);
 }
 
 void WebSocket::send(net::Opcode opcode, std::string_view payload) {

@@ -387,7 +387,7 @@ TEST(McpCommand, AnAnswerThatDoesNotComeIsAnError) {
       {head + "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"resu", "without an answer"},
       {"HTTP/1.1 202 OK\r\nContent-Length: 0\r\n\r\n", "without an answer"},
       {json_answer(200, "<html>"), "without an answer"},
-      {json_answer(200, "{ }").substr(0, json_answer(200, "{ }").size() - 1), "cut short"},
+      {json_answer(200, "{ }").substr(0, json_answer(200, "{ }").size() - 1), "broke off its answer"},
       {json_answer(502, "<html>"), "is this an isogate gateway?"},
       {refusal(429, "rate_limited", "too many"), "too many (rate_limited)"},
       {"", "broke"},

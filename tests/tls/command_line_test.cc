@@ -60,6 +60,8 @@ TEST_F(CommandLine, PresentsAClientCertificate) {
   const auto ran = with({"exec", "--cert", cert, "--cert-key", key, "-c", "echo hello"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.out, "hello\n");
+  const auto refused = with({"exec", "-i", "-c", "cat"});
+  EXPECT_NE(refused.err.find("asks for a client certificate: give --cert"), std::string::npos) << refused.err;
   const auto attached = with({"exec", "-i", "--cert", cert, "--cert-key", key, "-c", "cat"});
   EXPECT_EQ(attached.out, "typed") << attached.err;
   const auto alone = with({"ps", "--cert-key", key});
@@ -86,12 +88,14 @@ TEST_F(CommandLine, RevealsNothingToAnUnprovenGateway) {
   const auto refused = [&](const std::string& host, const std::string& ca_file) {
     const auto ran = run(host, ca_file, {"exec", "-c", "echo hello > /tmp/never"});
     EXPECT_EQ(ran.exit_code, 125) << ran.out;
-    EXPECT_NE(ran.err.find("cannot reach the gateway at https://"), std::string::npos) << ran.err;
+    EXPECT_NE(ran.err.find("cannot speak TLS with the gateway at https://"), std::string::npos) << ran.err;
   };
   refused("localhost", other.certificate());
   refused("localhost", "");  // the system's authorities
-  refused("localhost", authority_.file("no-such-file"));
-  refused("127.0.0.2", authority_.certificate());  // not in its certificate
+  const auto unread = run("localhost", authority_.file("no-such-file"), {"exec", "-c", "true"});
+  EXPECT_EQ(unread.exit_code, 125) << unread.out;
+  EXPECT_NE(unread.err.find("the file of --ca-file"), std::string::npos) << unread.err;
+  refused("127.1", authority_.certificate());  // its address, by a name that is not in its certificate
   EXPECT_EQ(gateway().log().find("\"route\":\"/exec\""), std::string::npos) << gateway().log();
 }
 
