@@ -34,7 +34,8 @@ class Budget {
   [[nodiscard]] Clock::duration left() const {
     return endless_ ? Clock::duration::max() : end_ - Clock::now();
   }
-  // What a server did that is late: "did not answer within 30 s", "sent nothing for 60 s".
+  // How a wait for `events` that was too long is described: "did not answer within 30 s", "sent nothing for
+  // 60 s".
   [[nodiscard]] std::string lateness(short events) const;
 
  private:

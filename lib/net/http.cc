@@ -124,10 +124,11 @@ void PocoSocket::wait(short events) {
 }
 
 void PocoSocket::fail_broken() {
+  const std::string reason = std::generic_category().message(errno);
   const std::string what = name_ + " broke off the connection", why = transport_->tls_failure();
   if (!why.empty() && !failure_)
-    failure_ = std::make_exception_ptr(TlsError(ISOGATE_UNAVAILABLE, what + ": " + why, 0, true));
-  fail(ISOGATE_UNAVAILABLE, what);
+    failure_ = std::make_exception_ptr(TlsError(ISOGATE_UNAVAILABLE, what, why, true));
+  fail(ISOGATE_UNAVAILABLE, what + ": " + reason);
 }
 
 void PocoSocket::note(const char* bytes, size_t size) {
@@ -285,6 +286,7 @@ void HttpConnection::Impl::send(const HttpRequest& request) {
     write(request.body);
   out.flush();
   if (!out) throw Poco::RuntimeException("the request was not taken");
+  session.flushRequest();  // the end of a chunked request, too
 }
 
 HttpHead HttpConnection::Impl::receive(const HttpRequest& request) {
@@ -297,7 +299,12 @@ HttpHead HttpConnection::Impl::receive(const HttpRequest& request) {
   if (socket->ended()) throw unavailable("broke off the connection before its answer was whole");
   HttpHead head;
   head.status = status_of(response);
-  for (const auto& [field, value] : response) head.headers[to_lower(field)] = value;
+  for (const auto& [field, value] : response) {
+    std::string& known = head.headers[to_lower(field)];
+    if (!known.empty() && known != value && to_lower(field) == "content-length")
+      throw unavailable("answered with a length that is unclear");
+    known = value;
+  }
   keep = response.getKeepAlive();
   set_framing(request, head);
   return head;
@@ -327,6 +334,8 @@ void HttpConnection::Impl::end_body() {
   const bool whole =
       framing == Framing::kUntilEnd || (framing == Framing::kChunked && !socket->ended() &&
                                         !session.read_ahead() && socket->tail() == "0\r\n\r\n");
+  if (!whole && socket->ended() && framing == Framing::kLength)
+    throw unavailable("broke off its answer " + std::to_string(left) + " bytes before its end");
   if (!whole && socket->ended()) throw unavailable("broke off its answer");
   if (!whole) throw unavailable("gave an answer that is no HTTP");
   if (framing == Framing::kUntilEnd) keep = false;
@@ -342,17 +351,17 @@ HttpHead HttpConnection::exchange(const HttpRequest& request, const Budget& budg
   return impl_->guarded(budget, [&] {
     impl_->socket->begin_request();
     impl_->done = false;
-    bool early = false;
+    bool stopped_reading = false;
     try {
       impl_->send(request);
     } catch (const Poco::Exception&) {
       // A server that refuses early responds before it has read everything.
-      early = impl_->socket->refused_to_take();
-      if (!early) throw;
+      stopped_reading = impl_->socket->refused_to_take();
+      if (!stopped_reading) throw;
       impl_->session.forget_failure();
     }
-    const HttpHead head = impl_->receive(request);
-    if (early && head.status < Poco::Net::HTTPResponse::HTTP_MULTIPLE_CHOICES)
+    HttpHead head = impl_->receive(request);
+    if (stopped_reading && head.status < Poco::Net::HTTPResponse::HTTP_MULTIPLE_CHOICES)
       throw impl_->unavailable("stopped reading the request, and did not refuse it");
     return head;
   });

@@ -29,7 +29,12 @@ class NetError : public sdk::Error {
 // Of TLS: the handshake, the certificates of either side, a key, or a failure afterwards.
 class TlsError : public NetError {
  public:
-  using NetError::NetError;
+  TlsError(isogate_status status, const std::string& what, std::string why, bool sent = false)
+      : NetError(status, what + ": " + why, 0, sent), why_(std::move(why)) {}
+  [[nodiscard]] const std::string& why() const { return why_; }  // of what()
+
+ private:
+  std::string why_;
 };
 
 // False: `work` threw a NetError with ISOGATE_NOT_FOUND. Other failures go on.

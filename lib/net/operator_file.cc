@@ -42,7 +42,8 @@ std::optional<std::string> read_operator_file(const std::string& path) {
   if (!file && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
   if (!file) unreadable(path, errno);
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) unusable_file(path, "it is no file");
+  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
+    unusable_file(path, "it is no regular file");
   auto text = read_to_end(file.get(), kMost, "cannot read `" + path + "`");
   if (!text) throw sdk::Error(ISOGATE_INVALID_ARGUMENT, text.error().message);
   return std::move(*text);

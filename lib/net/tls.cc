@@ -40,7 +40,7 @@ std::string openssl_reason() {
 
 [[noreturn]] void fail_tls(const Target& target, const std::string& why,
                            isogate_status status = ISOGATE_UNAVAILABLE) {
-  throw TlsError(status, "cannot speak TLS with " + target.text() + ": " + why);
+  throw TlsError(status, "cannot speak TLS with " + target.text(), why);
 }
 
 // OpenSSL's own sockets raise SIGPIPE; these never do.
@@ -176,8 +176,10 @@ class TlsTransport : public Transport {
       if (done == 1) return;
       const int error = SSL_get_error(ssl_.get(), done);
       if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) refuse(target);
-      budget.await(fd(), error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT,
-                   "cannot speak TLS with " + target.text() + ": the handshake was not done in time");
+      const short news = error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
+      const auto outcome = budget.wait(fd(), news);
+      if (outcome == Budget::Outcome::kCancelled) throw NetError(ISOGATE_CANCELLED, "cancelled");
+      if (outcome == Budget::Outcome::kLate) fail_tls(target, "the handshake was not done in time");
     }
   }
 

@@ -90,18 +90,21 @@ std::vector<NameAddress> look_up(const std::string& host, uint16_t port, const s
   return answer.found;
 }
 
-// A peer that vanished is noticed within half a minute, also while nothing is sent.
-void keep_alive(int socket) {
-  const auto set = [socket](int level, int option, int value) {
-    ::setsockopt(socket, level, option, &value, sizeof value);
-  };
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 15);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
+void set_option(int socket, int level, int option, int value) {
+  ::setsockopt(socket, level, option, &value, sizeof value);
 }
+
+// A peer that vanished is noticed within half a minute while nothing is sent.
+void keep_alive(int socket) {
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 15);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+}
+
+// The same while something is sent, or one that does not read.
+void end_unread(int socket) { set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000); }
 
 // An address that does not answer leaves time for those after it.
 std::chrono::milliseconds share_of(const Budget& budget, size_t addresses) {
@@ -194,6 +197,7 @@ std::unique_ptr<Transport> Transport::connect(const Target& target, const Budget
   } else {
     socket = connect_to_one(look_up(target.host, target.port, attempt, budget), attempt, budget);
   }
+  if (!target.reads_late) end_unread(socket.get());
   if (target.tls) return start_tls(std::move(socket), target, budget);
   return adopt(std::move(socket));
 }

@@ -39,6 +39,7 @@ struct Target {
   uint16_t port = 0;
   std::optional<Proxy> proxy = {};
   std::optional<Tls> tls = {};
+  bool reads_late = false;  // it may read nothing for minutes, and has not vanished
 
   [[nodiscard]] std::string text() const { return name + " at " + address; }
 };

@@ -58,6 +58,7 @@ TEST(HttpAnswers, TruncatedOrInvalidOnesAreRefused) {
       {kOk + "Content-Length: -1\r\n\r\n{}", ""},
       {kOk + "Content-Length: 0x2\r\n\r\n{}", ""},
       {kOk + "Content-Length: 99999999999\r\n\r\n", "more than 1 MiB"},
+      {kOk + "Content-Length: 2\r\nContent-Length: 1\r\n\r\n{}", "unclear"},
       {kOk + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "unclear"},
       {kOk + std::string(100'000, 'a') + "\r\n\r\n", ""},
       {std::string(5000, '\0'), ""},
@@ -94,6 +95,20 @@ TEST(HttpAnswers, OnlyARefusalMayComeBeforeTheEndOfTheRequest) {
   EXPECT_EQ(ask("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}"), "413 {}");
   EXPECT_THROW(ask(kOk + "Content-Length: 2\r\n\r\n{}"), NetError);
   EXPECT_THROW(ask(""), NetError);
+}
+
+// The end of a chunked request is sent later than its pieces.
+TEST(HttpAnswers, ARefusalMayComeBeforeTheLastChunk) {
+  const Budget budget(std::chrono::seconds(5));
+  for (const int takes : {0, 1, 2}) {
+    HttpConnection connection(
+        std::make_unique<test::Scripted>("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}", kBodyMost,
+                                         nullptr, takes),
+        "host", "the server");
+    const auto produce = [](const auto& write) { write("piece"); };
+    EXPECT_EQ(connection.exchange({"PUT", "/", "", {}, produce}, budget).status, 413) << takes;
+    EXPECT_EQ(connection.read_body(kBodyMost, budget), "{}") << takes;
+  }
 }
 
 TEST(HttpAnswers, HeadsAndBodiesAreBounded) {

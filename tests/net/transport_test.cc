@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -96,6 +97,20 @@ TEST(Connections, AnAddressThatDoesNotAnswerLeavesTimeForTheNext) {
   socklen_t size = sizeof peer;
   ASSERT_EQ(::getpeername(connected.get(), reinterpret_cast<sockaddr*>(&peer), &size), 0);
   EXPECT_EQ(ntohs(peer.sin_port), live.port());
+}
+
+// A full window counts as silence for the kernel's limit.
+TEST(Connections, OnlyAServerThatReadsSoonIsLostWhenItDoesNot) {
+  const Listener listener;
+  for (const bool late : {false, true}) {
+    Target target = listener.target();
+    target.reads_late = late;
+    const auto transport = Transport::connect(target, Budget(std::chrono::seconds(5)));
+    int limit_ms = -1;
+    socklen_t size = sizeof limit_ms;
+    ASSERT_EQ(::getsockopt(transport->fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, &size), 0);
+    EXPECT_EQ(limit_ms, late ? 0 : 30'000);
+  }
 }
 
 TEST(Connections, ARefusedConnectionIsUnavailable) {
