@@ -199,7 +199,7 @@ Explanation explain(const Error& error) {
     why.advice =
         "Its user and root may; others come by TCP with a key: --url or ISOGATE_URL, and ISOGATE_KEY.";
   else if (error.status == ISOGATE_UNAVAILABLE && error.os_errno == EPROTO)
-    why.advice = "TLS failed, or a file for it cannot be read: see --url, --ca-file and --cert.";
+    why.advice = "TLS failed: see --url, --ca-file and --cert.";
   else if (error.status == ISOGATE_UNAVAILABLE)
     why.advice =
         "Start one with `isogate serve`, or name it: --url or ISOGATE_URL, or its state directory with\n"

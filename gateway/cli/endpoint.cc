@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "lib/fd.h"
@@ -33,10 +34,22 @@ std::string tls_hint(const Endpoint& endpoint, std::string why) {
       (has("certificate") || has("unknown ca") || has("access denied") || has("handshake failure")))
     return "; it does not accept the client certificate `" + endpoint.cert_file + "`";
   if (has("verif") || has("certificate"))
-    return endpoint.ca_file.empty()
-               ? "; name its certificate authority with --ca-file or ISOGATE_CA_FILE"
-               : "; its certificate is not of `" + endpoint.ca_file + "`, or for another name than " + endpoint.host;
+    return endpoint.ca_file.empty() ? "; name its certificate authority with --ca-file or ISOGATE_CA_FILE"
+                                    : "; its certificate is not of `" + endpoint.ca_file +
+                                          "`, or for another name than " + endpoint.host;
   return "";
+}
+
+// " (--ca-file `a.pem`, --cert `b.pem`)": those of TLS that are given.
+std::string files(const Endpoint& endpoint) {
+  std::string all;
+  const auto add = [&all](const char* option, const std::string& path) {
+    if (!path.empty()) all += (all.empty() ? " (" : ", ") + std::string(option) + " `" + path + "`";
+  };
+  add("--ca-file", endpoint.ca_file);
+  add("--cert", endpoint.cert_file);
+  add("--cert-key", endpoint.cert_key_file);
+  return all.empty() ? all : all + ")";
 }
 
 }  // namespace
@@ -56,6 +69,7 @@ bool Endpoint::on_this_machine() const {
 
 net::Target Endpoint::target() const {
   net::Target target{"the gateway", text(), unix_path, host, port};
+  target.reads_late = true;  // a write opens its sandbox before it is read
   if (!tls) return target;
   target.tls.emplace();
   if (!ca_file.empty()) target.tls->authority = read_pem(ca_file, "--ca-file");
@@ -68,12 +82,14 @@ net::Target Endpoint::target() const {
 Error Endpoint::failure(const sdk::Error& error) const {
   std::string message = error.what();
   const auto* of_net = dynamic_cast<const net::NetError*>(&error);
+  const auto* of_tls = dynamic_cast<const net::TlsError*>(&error);
+  if (of_tls != nullptr && error.status() == ISOGATE_INVALID_ARGUMENT) message += files(*this);
   if (of_net == nullptr || error.status() != ISOGATE_UNAVAILABLE) return {error.status(), 0, message};
-  const bool sent = of_net->maybe_done(), of_tls = dynamic_cast<const net::TlsError*>(of_net) != nullptr;
-  const std::string hint = of_tls ? tls_hint(*this, message) : "";
+  const std::string hint = of_tls == nullptr ? "" : tls_hint(*this, of_tls->why());
   // By TLS 1.3 a server asks for a certificate, and refuses one, after the client's handshake.
-  const bool refused = !hint.empty() && message.find("alert") != std::string::npos;
-  if (of_tls && (!sent || refused)) return {ISOGATE_UNAVAILABLE, EPROTO, message + hint};
+  const bool refused = !hint.empty() && of_tls->why().find("alert") != std::string::npos;
+  const bool sent = of_net->maybe_done() && !refused;
+  if (of_tls != nullptr && !sent) return {ISOGATE_UNAVAILABLE, EPROTO, message + hint};
   return {sent ? ISOGATE_LOST : ISOGATE_UNAVAILABLE, 0, message};
 }
 
@@ -100,6 +116,8 @@ Result<Endpoint> parse_url(const std::string& url) {
   size_t bracket = rest.find(']'), colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);
   endpoint.host = rest.substr(0, colon);
   if (bracket != std::string::npos) endpoint.host = rest.substr(1, bracket - 1);
+  if (bracket != std::string::npos && bracket + 1 != std::min(colon, rest.size()))
+    return refused("a port, and nothing else, may follow the `]`");
   std::string port = colon == std::string::npos ? "9090" : rest.substr(colon + 1);
   endpoint.port = number_in<uint16_t>(port).value_or(0);
   if (endpoint.host.empty()) return refused("there is no host");
@@ -112,9 +130,10 @@ int socket_error(const std::string& unix_path) {
   address.sun_family = AF_UNIX;
   if (unix_path.size() >= sizeof address.sun_path) return ENAMETOOLONG;
   unix_path.copy(address.sun_path, unix_path.size());
-  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return errno;
-  return ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return 0;
+  return errno == EAGAIN ? 0 : errno;  // its queue is full
 }
 
 }  // namespace isogate::cli

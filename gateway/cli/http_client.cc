@@ -27,14 +27,20 @@ using Write = std::function<void(std::string_view)>;
 
 Error lost(const std::string& what) { return {ISOGATE_LOST, 0, what}; }
 
+// The budgets notice it only while they wait.
+bool is_cancelled(const CancelHandle* cancel) { return cancel != nullptr && cancel->cancelled(); }
+
+Error cancelled() { return {ISOGATE_CANCELLED, 0, "cancelled"}; }
+
 int cancel_fd(const CancelHandle* cancel) { return cancel == nullptr ? -1 : cancel->event()->get(); }
 
 net::Budget silence(double most_sec, const CancelHandle* cancel) {
-  return net::Budget::of_each_wait(milliseconds(static_cast<int64_t>(most_sec * 1e3)), cancel_fd(cancel));
+  constexpr double kLongestSec = 1e8;
+  const auto most = static_cast<int64_t>(std::min(most_sec, kLongestSec) * 1e3);
+  return net::Budget::of_each_wait(milliseconds(most), cancel_fd(cancel));
 }
 
-// Writes what body_fd brings.
-void write_from(const HttpRequest& request, const Write& write) {
+void write_body_of_fd(const HttpRequest& request, const Write& write) {
   const std::optional<uint64_t> expected = request.body_bytes;
   std::string piece(kPiece, '\0');
   uint64_t sent = 0;
@@ -51,8 +57,7 @@ void write_from(const HttpRequest& request, const Write& write) {
   }
 }
 
-// The same of body_writer.
-void write_written(const HttpRequest& request, const Write& write) {
+void write_body_of_writer(const HttpRequest& request, const Write& write) {
   std::exception_ptr stopped;
   const auto written = request.body_writer([&](std::string_view bytes) -> Result<void> {
     try {
@@ -73,9 +78,9 @@ net::HttpRequest request_of(const HttpRequest& request, const std::string& key) 
   if (!key.empty()) sent.headers.emplace_back("Authorization", "Bearer " + key);
   if (!request.content_type.empty()) sent.headers.emplace_back("Content-Type", request.content_type);
   if (request.body_writer) {
-    sent.produce = [&request](const Write& write) { write_written(request, write); };
+    sent.produce = [&request](const Write& write) { write_body_of_writer(request, write); };
   } else if (request.body_fd >= 0) {
-    sent.produce = [&request](const Write& write) { write_from(request, write); };
+    sent.produce = [&request](const Write& write) { write_body_of_fd(request, write); };
     sent.produced = request.body_bytes;
   }
   return sent;
@@ -88,7 +93,8 @@ net::HttpHead exchange(net::HttpConnection& connection, const HttpRequest& reque
     return connection.exchange(request_of(request, client.key()), silence(request.wait_sec, request.cancel));
   } catch (const net::NetError& error) {
     Error failure = endpoint.failure(error);
-    if (failure.status == ISOGATE_LOST && !endpoint.tls && endpoint.unix_path.empty())
+    if (failure.status == ISOGATE_LOST && !endpoint.tls && endpoint.unix_path.empty() &&
+        connection.broken_off())
       failure.message += "; if it speaks TLS, write https:// and --ca-file";
     throw Failure{failure};
   }
@@ -99,10 +105,13 @@ bool marks_its_end(const std::string& content_type) {
 }
 
 // The body of an answer that is no refusal.
-Result<void> pass_on(net::HttpConnection& connection, const BodySink& sink, const net::Budget& budget) {
+Result<void> pass_on(net::HttpConnection& connection, const BodySink& sink, const CancelHandle* cancel,
+                     const net::Budget& budget) {
   std::string piece(kPiece, '\0');
-  while (const size_t got = connection.read_body(piece.data(), piece.size(), budget))
+  while (const size_t got = connection.read_body(piece.data(), piece.size(), budget)) {
+    if (is_cancelled(cancel)) return cancelled();
     if (auto taken = sink(std::string_view(piece.data(), got)); !taken.ok()) return taken;
+  }
   return {};
 }
 
@@ -118,7 +127,7 @@ Result<HttpAnswer> read_answer(net::HttpConnection& connection, const net::HttpH
   const bool is_framed = !head.header("content-length").empty() || !head.header("transfer-encoding").empty();
   if (!is_framed && !marks_its_end(type))
     return lost("the gateway's answer has no length, so that a cut could not be noticed");
-  if (auto passed = pass_on(connection, sink, budget); !passed.ok()) return passed.error();
+  if (auto passed = pass_on(connection, sink, request.cancel, budget); !passed.ok()) return passed.error();
   return answer;
 }
 
@@ -134,6 +143,7 @@ HttpClient::HttpClient(Endpoint endpoint, std::string key)
 
 Result<HttpAnswer> HttpClient::call(const HttpRequest& request, const BodySink& sink) try {
   if (request.cancel != nullptr && !request.cancel->event()) return request.cancel->event().error();
+  if (is_cancelled(request.cancel)) return cancelled();
   const net::Budget connecting(kConnectMost, cancel_fd(request.cancel));
   net::HttpConnection connection(net::Transport::connect(endpoint_.target(), connecting),
                                  endpoint_.host_field(), endpoint_.name());

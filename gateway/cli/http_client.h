@@ -48,7 +48,7 @@ struct HttpRequest {
   std::function<Result<void>(const BodySink&)> body_writer;
   std::function<void(uint64_t)> sent;  // called with the size of each piece of what these two bring
   std::vector<std::pair<std::string, std::string>> headers;
-  double wait_sec = kAnswerSec;         // the longest silence of the gateway
+  double wait_sec = kAnswerSec;         // how long the gateway may send nothing, or read nothing
   std::optional<double> body_wait_sec;  // the same once the head of the answer has come, if it is another
   std::string sink_type;                // the sink takes a body of this Content-Type alone; empty: of any
   CancelHandle* cancel = nullptr;
@@ -66,10 +66,11 @@ class HttpClient {
  public:
   HttpClient(Endpoint endpoint, std::string key);
 
-  // ISOGATE_UNAVAILABLE: no connection, or to an unverified peer, so nothing was sent. ISOGATE_LOST: contact
-  // ended later, or the response is cut short. ISOGATE_CANCELLED. A refusal is not an error. The sink takes
-  // the body of any other response. With a sink, a response whose end cannot be distinguished from a cut is
-  // refused, unless it is a stream of events, which marks its end itself.
+  // ISOGATE_UNAVAILABLE: no connection, or one side's certificate was refused, so nothing was done.
+  // ISOGATE_INVALID_ARGUMENT: a file of TLS cannot be used. ISOGATE_LOST: contact ended later, or the
+  // response is cut short. ISOGATE_CANCELLED. A refusal is not an error. The sink takes the body of any other
+  // response. With a sink, a response whose end cannot be distinguished from a cut is refused, unless it is a
+  // stream of events, which marks its end itself.
   Result<HttpAnswer> call(const HttpRequest& request, const BodySink& sink = {});
 
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }

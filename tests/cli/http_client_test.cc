@@ -48,7 +48,7 @@ TEST(Url, FormsThatAreTaken) {
 TEST(Url, FormsThatAreRefused) {
   for (const char* url : {"", "127.0.0.1:9090", "https://", "httpss://x", "http://", "http://:9090",
                           "http://x:0", "http://x:99999", "http://x:1a", "http://x/path", "http://u:p@x",
-                          "http://x?key=1", "unix:relative", "unix:", "ftp://x"})
+                          "http://x?key=1", "http://[::1]x:9090", "unix:relative", "unix:", "ftp://x"})
     EXPECT_FALSE(parse_url(url).ok()) << url;
   EXPECT_FALSE(parse_url("unix:/" + std::string(200, 'x')).ok());
 }
@@ -184,6 +184,7 @@ TEST(HttpClient, ACancelledCallEndsAndTheGatewaySeesIt) {
     ASSERT_FALSE(answer.ok());
     EXPECT_EQ(answer.error().status, ISOGATE_CANCELLED) << answer.error().message;
   }
+  EXPECT_EQ(gateway.requests().size(), 1U);
   canceller.join();
   EXPECT_TRUE(test::eventually(20, [&] { return gateway.closed_by_client > 0; }));
 }

@@ -95,6 +95,8 @@ TEST_F(CommandLine, RevealsNothingToAnUnprovenGateway) {
   const auto unread = run("localhost", authority_.file("no-such-file"), {"exec", "-c", "true"});
   EXPECT_EQ(unread.exit_code, 125) << unread.out;
   EXPECT_NE(unread.err.find("the file of --ca-file"), std::string::npos) << unread.err;
+  const auto invalid = run("localhost", authority_.file("server.key"), {"exec", "-c", "true"});
+  EXPECT_NE(invalid.err.find("(--ca-file `"), std::string::npos) << invalid.err;
   refused("127.1", authority_.certificate());  // its address, by a name that is not in its certificate
   EXPECT_EQ(gateway().log().find("\"route\":\"/exec\""), std::string::npos) << gateway().log();
 }
