@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace isogate {
 
@@ -42,5 +44,7 @@ Result<pid_t> spawn_program(const std::string& program, std::vector<std::string>
   if (failed != 0) return os_error("cannot run `" + program + "`", failed);
   return pid;
 }
+
+Fd watch_process(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
 }  // namespace isogate

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/error.h"
+#include "lib/fd.h"
 
 namespace isogate {
 
@@ -19,5 +20,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts);
 // waitpid(2).
 Result<pid_t> spawn_program(const std::string& program, std::vector<std::string> arguments,
                             std::vector<std::string> environment, std::span<const int> files, bool own_group);
+
+// Readable once that process has ended; none before Linux 5.3 (errno).
+Fd watch_process(pid_t pid);
 
 }  // namespace isogate

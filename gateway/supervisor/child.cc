@@ -111,7 +111,7 @@ Result<Child> start_child(const ChildProgram& program) {
     ::_exit(127);
   }
   report_end.reset();
-  Child child{pid, Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))), std::move(pair->a)};
+  Child child{pid, watch_process(pid), std::move(pair->a)};
   std::string role = program.argv.size() > 1 ? program.argv[1] : program.argv[0];
   if (auto started = wait_for_exec(report->read.get(), pid, role); !started) return started.error();
   if (!child.pidfd) {

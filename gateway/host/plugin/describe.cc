@@ -18,6 +18,7 @@
 #include "gateway/config/schema.h"
 #include "gateway/host/plugin/plugin_loader.h"
 #include "lib/fd.h"
+#include "lib/program.h"
 
 namespace isogate {
 namespace {
@@ -94,18 +95,18 @@ Stop read_output(int fd, Clock::time_point deadline, std::string& output) {
 
 // nullopt: still running at the deadline, and killed.
 std::optional<int> wait_for(pid_t pid, Clock::time_point deadline) {
+  const Fd process = watch_process(pid);
+  pollfd watch{process.get(), POLLIN, 0};
+  int ready = 0;
+  while (process && (ready = ::poll(&watch, 1, remaining_ms(deadline))) < 0 && errno == EINTR) {
+  }
+  if (ready <= 0) ::kill(pid, SIGKILL);
   int status = 0;
-  for (;;) {
-    pid_t ended = ::waitpid(pid, &status, WNOHANG);
-    if (ended == pid) return status;
-    if (ended < 0 && errno != EINTR) return 126 << 8;
-    if (remaining_ms(deadline) == 0) break;
-    ::poll(nullptr, 0, 1);
+  pid_t ended = 0;
+  while ((ended = ::waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
   }
-  ::kill(pid, SIGKILL);
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return std::nullopt;
+  if (ready <= 0) return std::nullopt;
+  return ended == pid ? status : 126 << 8;
 }
 
 Error broken(const std::string& path, const std::string& what) {

@@ -54,6 +54,7 @@ class Child {
     const auto pid = spawn_program(plugin.command, std::move(arguments), environment_of(plugin), files, true);
     if (!pid) fail(plugin, "cannot be run: " + std::generic_category().message(pid.error().os_errno));
     pid_ = *pid;
+    ended_ = watch_process(pid_);
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -63,6 +64,7 @@ class Child {
     while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
     }
   }
+  [[nodiscard]] int ended() const { return ended_.get(); }  // readable then
   // Its end, once its output has ended: -1 while it still runs.
   [[nodiscard]] int poll_status() const {
     siginfo_t info{};
@@ -73,6 +75,7 @@ class Child {
 
  private:
   pid_t pid_ = -1;
+  Fd ended_;
 };
 
 void check(const CredentialPlugin& plugin, Budget::Outcome outcome, const Budget& budget,
@@ -81,13 +84,17 @@ void check(const CredentialPlugin& plugin, Budget::Outcome outcome, const Budget
   if (budget.over() || Budget::Clock::now() >= end) fail(plugin, "was not done in time");
 }
 
+Budget::Outcome wait_until(const Budget& budget, int readable, Budget::Clock::time_point end) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Budget::Clock::now());
+  return budget.wait(readable, POLLIN, std::max(left, std::chrono::milliseconds(0)));
+}
+
 std::string read_all(const CredentialPlugin& plugin, int from, const Budget& budget,
                      Budget::Clock::time_point end) {
   std::string printed;
   std::array<char, 16384> buffer{};
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Budget::Clock::now());
-    const auto outcome = budget.wait(from, POLLIN, std::max(left, std::chrono::milliseconds(0)));
+    const auto outcome = wait_until(budget, from, end);
     if (outcome != Budget::Outcome::kReady) check(plugin, outcome, budget, end);
     const ssize_t n = ::read(from, buffer.data(), buffer.size());
     if (n == 0) return printed;
@@ -152,7 +159,7 @@ PluginAnswer run_credential_plugin(const CredentialPlugin& plugin, const Budget&
   const std::string printed = read_all(plugin, pipe->read.get(), budget, end);
   int status = -1;
   while ((status = child.poll_status()) < 0)
-    check(plugin, budget.wait(-1, 0, std::chrono::milliseconds(2)), budget, end);
+    check(plugin, wait_until(budget, child.ended(), end), budget, end);
   if (status != 0) fail(plugin, "failed with exit code " + std::to_string(status));
   PluginAnswer answer = parse_exec_credential(plugin, printed);
   const Identity also = read_identity(plugin.also);
