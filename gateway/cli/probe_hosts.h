@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gateway/config/config.h"
-#include "gateway/front/sandboxes/select.h"
+#include "gateway/front/backends/select.h"
 
 namespace isogate::cli {
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "gateway/config/config.h"
+#include "gateway/front/backends/backends.h"
 #include "gateway/front/base/byte_budget.h"
 #include "gateway/front/base/changes.h"
 #include "gateway/front/base/elsewhere.h"
@@ -17,7 +18,6 @@
 #include "gateway/front/exec/spool_disk.h"
 #include "gateway/front/http/auth.h"
 #include "gateway/front/http/peer_lines.h"
-#include "gateway/front/sandboxes/backends.h"
 #include "gateway/front/sandboxes/sandboxes.h"
 #include "gateway/front/state/state.h"
 

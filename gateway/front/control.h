@@ -11,7 +11,7 @@
 
 #include "gateway/base/tls_context.h"
 #include "gateway/config/config.h"
-#include "gateway/front/sandboxes/backend_channel.h"
+#include "gateway/front/backends/backend_channel.h"
 #include "lib/fd.h"
 
 namespace isogate::front {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "gateway/supervisor/backends/restart_policy.h"
 #include "gateway/supervisor/context.h"
 #include "gateway/supervisor/control.h"
 #include "gateway/supervisor/listeners.h"
-#include "gateway/supervisor/restart_policy.h"
 
 namespace isogate::supervisor {
 

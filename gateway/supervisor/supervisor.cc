@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "gateway/supervisor/backend_set.h"
+#include "gateway/supervisor/backends/backend_set.h"
 #include "gateway/supervisor/context.h"
 #include "gateway/supervisor/front_process.h"
 #include "gateway/supervisor/listeners.h"

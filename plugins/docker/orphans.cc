@@ -10,9 +10,9 @@
 
 #include "lib/json.h"
 #include "plugins/common/or_throw.h"
-#include "plugins/docker/container.h"
-#include "plugins/docker/profile.h"
-#include "plugins/docker/record.h"
+#include "plugins/docker/container/container.h"
+#include "plugins/docker/container/profile.h"
+#include "plugins/docker/container/record.h"
 #include "runner/files/workspace.h"
 #include "runner/files/workspace_path.h"
 #include "runner/files/workspace_state.h"

@@ -1,5 +1,5 @@
 #include "plugins/docker/backend.h"
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 #include "runner/exec/kept_capabilities.h"
 
 namespace isogate::docker {

@@ -10,7 +10,7 @@
 
 #include "plugins/common/or_throw.h"
 #include "plugins/common/random_id.h"
-#include "plugins/docker/record.h"
+#include "plugins/docker/container/record.h"
 #include "runner/files/workspace.h"
 #include "runner/files/workspace_state.h"
 

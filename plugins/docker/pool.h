@@ -15,7 +15,7 @@
 
 #include "plugins/common/disk_workspace.h"
 #include "plugins/common/warm_pool.h"
-#include "plugins/docker/container.h"
+#include "plugins/docker/container/container.h"
 #include "runner/uid/uid_registry.h"
 
 namespace isogate::docker {

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/text.h"
+#include "plugins/docker/container/network.h"
 #include "plugins/docker/files/copies.h"
 #include "plugins/docker/files/host_paths.h"
-#include "plugins/docker/network.h"
 
 namespace isogate::docker {
 namespace {

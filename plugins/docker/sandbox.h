@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "plugins/common/runner_sandbox.h"
-#include "plugins/docker/container.h"
+#include "plugins/docker/container/container.h"
 #include "runner/files/workspace_trash.h"
 #include "runner/uid/uid_registry.h"
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "plugins/common/or_throw.h"
-#include "plugins/docker/seccomp.h"
+#include "plugins/docker/container/seccomp.h"
 #include "runner/cgroup/cgroup_limits.h"
 #include "runner/files/workspace_state.h"
 

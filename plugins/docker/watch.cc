@@ -8,7 +8,7 @@
 #include "lib/json.h"
 #include "lib/thread.h"
 #include "plugins/common/or_throw.h"
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 #include "plugins/docker/services.h"
 
 namespace isogate::docker {

@@ -7,7 +7,7 @@
 
 #include "runner/enclosure/masked_paths.h"
 #include "runner/enclosure/syscall_filter.h"
-#include "runner/exec/spawn.h"
+#include "runner/exec/spawn/spawn.h"
 
 namespace isogate::ns {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "lib/fd.h"
 #include "runner/cgroup/cgroup_detect.h"
-#include "runner/exec/tree.h"
+#include "runner/exec/tree/tree.h"
 #include "runner/files/workspace_tree.h"
 
 namespace isogate::agent {

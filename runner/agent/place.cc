@@ -14,7 +14,7 @@
 #include "runner/agent/leftovers.h"
 #include "runner/agent/names.h"
 #include "runner/cgroup/cgroup_detect.h"
-#include "runner/exec/reaper.h"
+#include "runner/exec/tree/reaper.h"
 #include "runner/files/workspace_path.h"
 #include "runner/files/workspace_resolve.h"
 

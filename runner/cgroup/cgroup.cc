@@ -10,7 +10,7 @@
 
 #include "runner/cgroup/cgroup_limits.h"
 #include "runner/exec/apart.h"
-#include "runner/exec/reaper.h"
+#include "runner/exec/tree/reaper.h"
 
 namespace isogate {
 namespace {

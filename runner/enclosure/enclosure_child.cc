@@ -13,7 +13,7 @@
 
 #include "runner/enclosure/enclosure_plan.h"
 #include "runner/enclosure/init_protocol.h"
-#include "runner/exec/spawn_steps.h"
+#include "runner/exec/spawn/spawn_steps.h"
 
 namespace isogate {
 namespace {

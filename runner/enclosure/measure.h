@@ -7,8 +7,8 @@
 
 #include "runner/enclosure/measure_portrait.h"
 #include "runner/exec/command.h"
-#include "runner/exec/spawn_rescue.h"
-#include "runner/exec/spawn_stack.h"
+#include "runner/exec/spawn/spawn_rescue.h"
+#include "runner/exec/spawn/spawn_stack.h"
 
 namespace isogate {
 

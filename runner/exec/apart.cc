@@ -13,7 +13,7 @@
 #include <string>
 
 #include "runner/exec/raw_syscall.h"
-#include "runner/exec/spawn.h"
+#include "runner/exec/spawn/spawn.h"
 
 namespace isogate {
 namespace {

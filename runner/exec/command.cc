@@ -23,7 +23,7 @@
 #include "runner/exec/command_result.h"
 #include "runner/exec/command_runner.h"
 #include "runner/exec/raw_syscall.h"
-#include "runner/exec/reaper_watch.h"
+#include "runner/exec/tree/reaper_watch.h"
 #include "runner/files/workspace_path.h"
 #include "runner/files/workspace_resolve.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runner/cgroup/cgroup.h"
-#include "runner/exec/reaper.h"
+#include "runner/exec/tree/reaper.h"
 
 namespace isogate {
 

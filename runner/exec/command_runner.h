@@ -8,9 +8,9 @@
 
 #include "runner/cgroup/cgroup.h"
 #include "runner/enclosure/init_keeper.h"
-#include "runner/exec/limit_sampler.h"
-#include "runner/exec/reaper.h"
-#include "runner/exec/spawn_stack.h"
+#include "runner/exec/spawn/spawn_stack.h"
+#include "runner/exec/tree/limit_sampler.h"
+#include "runner/exec/tree/reaper.h"
 
 namespace isogate {
 

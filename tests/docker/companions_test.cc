@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "lib/fd.h"
-#include "plugins/docker/seccomp.h"
+#include "plugins/docker/container/seccomp.h"
 #include "tests/docker/engine_proxy.h"
 #include "tests/docker/gateways.h"
 

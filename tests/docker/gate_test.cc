@@ -1,4 +1,4 @@
-#include "plugins/docker/gate.h"
+#include "plugins/docker/container/gate.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include <cstring>
 
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 #include "tests/support/program.h"
 
 namespace isogate::docker {

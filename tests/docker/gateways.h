@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 #include "tests/docker/engines.h"
 #include "tests/support/api.h"
 #include "tests/support/gateway.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "plugins/docker/seccomp.h"
+#include "plugins/docker/container/seccomp.h"
 #include "tests/docker/backend_world.h"
 #include "tests/support/processes.h"
 

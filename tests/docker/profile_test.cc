@@ -1,4 +1,4 @@
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "plugins/docker/record.h"
+#include "plugins/docker/container/record.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 #include <fcntl.h>
 
 #include "plugins/docker/backend.h"
-#include "plugins/docker/container.h"
+#include "plugins/docker/container/container.h"
 #include "tests/docker/fake_engine.h"
 
 namespace isogate::docker {

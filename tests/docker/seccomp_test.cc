@@ -1,5 +1,5 @@
 // The seccomp profile of containers: what it refuses in a real one, and what happens to one without it.
-#include "plugins/docker/seccomp.h"
+#include "plugins/docker/container/seccomp.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "gateway/front/sandboxes/backend_channel.h"
+#include "gateway/front/backends/backend_channel.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

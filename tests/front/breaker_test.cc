@@ -1,4 +1,4 @@
-#include "gateway/front/sandboxes/breaker.h"
+#include "gateway/front/backends/breaker.h"
 
 #include <gtest/gtest.h>
 

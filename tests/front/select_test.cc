@@ -1,4 +1,4 @@
-#include "gateway/front/sandboxes/select.h"
+#include "gateway/front/backends/select.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "gateway/front/sandboxes/start_window.h"
+#include "gateway/front/backends/start_window.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "plugins/docker/client/engine_pool.h"
-#include "plugins/docker/container_state.h"
+#include "plugins/docker/container/container_state.h"
 #include "tests/fuzz/answers.h"
 #include "tests/fuzz/require.h"
 

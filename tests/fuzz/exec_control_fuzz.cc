@@ -18,8 +18,8 @@
 #include "runner/enclosure/init_channel.h"
 #include "runner/enclosure/init_proof.h"
 #include "runner/enclosure/init_run.h"
-#include "runner/exec/control_records.h"
 #include "runner/exec/pty.h"
+#include "runner/exec/tree/control_records.h"
 #include "tests/fuzz/require.h"
 
 namespace {

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "lib/fd.h"
-#include "runner/exec/spawn.h"
-#include "runner/exec/spawn_rescue.h"
-#include "runner/exec/spawn_stack.h"
+#include "runner/exec/spawn/spawn.h"
+#include "runner/exec/spawn/spawn_rescue.h"
+#include "runner/exec/spawn/spawn_stack.h"
 #include "tests/runner/box.h"
 
 namespace isogate::test {

@@ -6,8 +6,8 @@
 #include <csignal>
 #include <thread>
 
-#include "runner/exec/process_usage.h"
-#include "runner/exec/sampled_tree.h"
+#include "runner/exec/tree/process_usage.h"
+#include "runner/exec/tree/sampled_tree.h"
 #include "tests/runner/box.h"
 
 namespace isogate::test {

@@ -1,5 +1,5 @@
 // Nothing of a program is left when run() returns, whatever the program did.
-#include "runner/exec/tree.h"
+#include "runner/exec/tree/tree.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>

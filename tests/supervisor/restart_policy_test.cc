@@ -1,4 +1,4 @@
-#include "gateway/supervisor/restart_policy.h"
+#include "gateway/supervisor/backends/restart_policy.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include "gateway/cli/effective_config.h"
 #include "gateway/cli/output.h"
 #include "gateway/cli/probe_hosts.h"
-#include "gateway/front/sandboxes/backend_report.h"
+#include "gateway/front/backends/backend_report.h"
 
 namespace isogate::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include "gateway/base/openapi.h"
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
+#include "gateway/front/backends/backend_report.h"
 #include "gateway/front/http/json_answer.h"
-#include "gateway/front/sandboxes/backend_report.h"
 
 namespace isogate::front {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "gateway/front/sandboxes/backend_channel.h"
+#include "gateway/front/backends/backend_channel.h"
 
 namespace isogate::front {
 

@@ -11,8 +11,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "gateway/front/backends/backends.h"
 #include "gateway/front/base/changes.h"
-#include "gateway/front/sandboxes/backends.h"
 #include "gateway/front/state/state.h"
 
 namespace isogate::front {

@@ -7,7 +7,7 @@
 
 #include "isogate/backend.hpp"
 #include "plugins/common/or_throw.h"
-#include "plugins/docker/record.h"
+#include "plugins/docker/container/record.h"
 #include "runner/files/workspace_state.h"
 
 namespace isogate::docker {

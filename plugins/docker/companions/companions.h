@@ -14,7 +14,7 @@
 #include "isogate/runner_link.hpp"
 #include "lib/fd.h"
 #include "plugins/docker/companions/companion_record.h"
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 #include "plugins/docker/services.h"
 
 namespace isogate::docker {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 #include "plugins/docker/services.h"
 
 namespace isogate::docker {

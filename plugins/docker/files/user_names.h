@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "isogate/backend.hpp"
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 
 namespace isogate::docker {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lib/tar/tar_writer.h"
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 #include "plugins/docker/services.h"
 
 namespace isogate::docker {

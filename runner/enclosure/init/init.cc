@@ -23,10 +23,10 @@
 
 #include "runner/enclosure/init/init.h"
 #include "runner/enclosure/init_run.h"
-#include "runner/exec/exec_search.h"
-#include "runner/exec/program_steps.h"
 #include "runner/exec/raw_syscall.h"
-#include "runner/exec/spawn.h"
+#include "runner/exec/spawn/exec_search.h"
+#include "runner/exec/spawn/program_steps.h"
+#include "runner/exec/spawn/spawn.h"
 
 namespace isogate {
 namespace {

@@ -16,7 +16,7 @@
 #include "lib/hash.h"
 #include "plugins/common/bounded_call.h"
 #include "plugins/docker/client/engine.h"
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 #include "tests/docker/engine_proxy.h"
 #include "tests/docker/swaps.h"
 #include "tests/local/plugin.h"

@@ -6,7 +6,7 @@
 
 #include "lib/hash.h"
 #include "plugins/docker/client/engine.h"
-#include "plugins/docker/profile.h"
+#include "plugins/docker/container/profile.h"
 #include "tests/local/plugin.h"
 
 // Many threads at once in one backend, with all its background work.

@@ -1,0 +1,37 @@
+#include "gateway/supervisor/backends/host_process.h"
+
+#include <sys/wait.h>
+
+namespace isogate::supervisor {
+
+void HostProcess::kill_later(std::chrono::milliseconds delay, std::string why) {
+  const TimePoint when = Clock::now() + delay;
+  if (killed || (kill_at && *kill_at <= when)) return;
+  kill_at = when;
+  kill_reason = std::move(why);
+}
+
+void HostProcess::kill_now(std::string why) {
+  if (killed) return;
+  killed = true;
+  kill_at.reset();
+  kill_reason = std::move(why);
+  control.close();  // its further records are ignored
+  kill_child(child);
+}
+
+bool ended_with(int wait_status, int code) {
+  return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == code;
+}
+
+std::string reason_of_end(const HostProcess& process, int wait_status) {
+  const std::string why = process.given_up ? ": " + *process.given_up : "";
+  if (process.killed) return "backend host was killed: it " + process.kill_reason + why;
+  if (process.given_up) return "backend host was given up by the front" + why;
+  std::string reason = "backend host crashed: " + describe_end(wait_status);
+  if (ended_with(wait_status, 0)) reason += " (did the plugin, or a process that it forked, call exit?)";
+  if (process.failed) reason += "; its last message: " + *process.failed;
+  return reason;
+}
+
+}  // namespace isogate::supervisor

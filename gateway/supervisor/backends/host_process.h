@@ -1,0 +1,46 @@
+// One running backend host, of one generation.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "gateway/supervisor/backends/restart_policy.h"
+#include "gateway/supervisor/child.h"
+#include "gateway/supervisor/control.h"
+
+namespace isogate::supervisor {
+
+enum class HostRole {
+  kStarting,  // not ready yet
+  kTrial,     // of an undecided reload: the front does not know it
+  kServing,   // the front has its socket, or will get it as soon as there is a front
+  kLeaving,   // replaced, removed or without a front: its end is no crash
+};
+
+struct HostProcess {
+  Child child;
+  ControlChannel control;
+  uint64_t generation = 0;
+  std::string settings;  // host_settings() of it
+  HostRole role = HostRole::kStarting;
+  Fd front_end;  // of the socket to the front, until the front has it
+  std::optional<TimePoint> kill_at;
+  std::string kill_reason;
+  bool reported_ready = false;
+  bool killed = false;                  // for that reason
+  std::optional<std::string> given_up;  // by the front, for this reason
+  std::optional<std::string> failed;    // its message
+  std::optional<std::string> setting;   // with that: the one that the operator has to correct
+  std::string copy_dir_name;
+
+  void kill_later(std::chrono::milliseconds delay, std::string why);  // unless an earlier kill is due already
+  void kill_now(std::string why);
+};
+
+inline constexpr int kPermanent = 3;  // exit code of a host that sent `failed`
+bool ended_with(int wait_status, int code);
+
+// The end of a host in words, for the log and for the front's answers.
+std::string reason_of_end(const HostProcess& process, int wait_status);
+
+}  // namespace isogate::supervisor

@@ -1,0 +1,83 @@
+#include "plugins/docker/container/record.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "isogate/backend.hpp"
+#include "lib/fd.h"
+#include "plugins/common/or_throw.h"
+#include "runner/files/workspace_state.h"
+
+namespace isogate::docker {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kFile = "container";
+constexpr size_t kMost = 65536;
+
+}  // namespace
+
+std::optional<Json> read_json_file(int directory, const char* name, const std::string& whose) {
+  const Fd file(::openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file && errno == ENOENT) return std::nullopt;
+  if (!file) sdk::fail_with_errno("cannot open the record of the sandbox's " + whose, errno);
+  auto text = read_to_end(file.get(), kMost, "cannot read the record of the sandbox's " + whose);
+  if (!text && text.error().os_errno == EFBIG) return Json(Json::value_t::discarded);
+  return Json::parse(or_throw(std::move(text)), nullptr, false);
+}
+
+std::optional<Record> read_record(int directory) {
+  const auto found = read_json_file(directory, kFile, "container");
+  if (!found) return std::nullopt;
+  const Json& json = *found;
+  try {
+    Record record{.name = json.at("name"),
+                  .id = json.at("id"),
+                  .profile = json.at("profile"),
+                  .socket = json.at("socket"),
+                  .started_at = json.at("started_at"),
+                  .pid = json.value("pid", int64_t{0}),
+                  .shape = json.value("shape", ""),
+                  .proof = {}};
+    if (read_proof(json, record.proof)) return record;
+  } catch (const Json::exception&) {
+  }
+  throw sdk::Error(ISOGATE_INTERNAL, "the record of the sandbox's container is damaged: purge the sandbox");
+}
+
+void write_record(int directory, const Record& record) {
+  Json json = {{"name", record.name},
+               {"id", record.id},
+               {"profile", record.profile},
+               {"socket", record.socket},
+               {"started_at", record.started_at},
+               {"pid", record.pid},
+               {"shape", record.shape}};
+  write_proof(json, record.proof);
+  or_throw(replace_state_file(directory, kFile, json.dump()));
+}
+
+bool is_young(const struct stat& info) {
+  return std::abs(std::difftime(std::time(nullptr), info.st_mtime)) < 30;  // the clock may have been set back
+}
+
+bool may_still_be_made(int directory) {
+  const auto record = read_record(directory);
+  struct stat info {};
+  return record && record->id.empty() && ::fstatat(directory, kFile, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+         is_young(info);
+}
+
+void remove_record(int directory) {
+  if (::unlinkat(directory, kFile, 0) != 0 && errno != ENOENT)
+    sdk::fail_with_errno("cannot remove the record of the sandbox's container", errno);
+}
+
+}  // namespace isogate::docker
