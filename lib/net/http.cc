@@ -40,7 +40,9 @@ class PocoSocket : public Poco::Net::StreamSocketImpl {
   void rethrow_failure();                                    // when there was one
   [[nodiscard]] bool ended() const { return ended_; }        // the other side has closed
   [[nodiscard]] bool received() const { return received_; }  // a byte, since begin_request()
-  // The other side stopped reading; what it has sent can still be read.
+  // The other side stopped reading; what it has sent can still be read: refused_to_take() forgets the
+  // failure.
+  [[nodiscard]] bool refused() const { return refused_; }
   bool refused_to_take();
   [[nodiscard]] const std::string& tail() const { return tail_; }  // the last five bytes received
   std::unique_ptr<Transport> release();
@@ -276,9 +278,9 @@ void HttpConnection::Impl::send(const HttpRequest& request) {
   else if (!request.body.empty() || request.method == "POST" || request.method == "PUT")
     head.setContentLength64(static_cast<Poco::Int64>(request.body.size()));
   std::ostream& out = session.sendRequest(head);
-  const auto write = [&out](std::string_view piece) {
+  const auto write = [&out, this](std::string_view piece) {
     out.write(piece.data(), static_cast<std::streamsize>(piece.size()));
-    if (!out) throw Poco::RuntimeException("the request was not taken");
+    if (!out || socket->refused()) throw Poco::RuntimeException("the request was not taken");
   };
   if (request.produce)
     request.produce(write);

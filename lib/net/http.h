@@ -28,7 +28,8 @@ struct HttpRequest {
 
 struct HttpHead {
   int status = 0;
-  std::map<std::string, std::string> headers;  // by name in lower case; of those that occur twice the last
+  // By name in lower case; of those that occur twice the last, but lengths that differ are refused.
+  std::map<std::string, std::string> headers;
   [[nodiscard]] std::string header(const std::string& name) const {
     const auto found = headers.find(name);
     return found == headers.end() ? std::string() : found->second;

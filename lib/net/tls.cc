@@ -235,7 +235,7 @@ class TlsTransport : public Transport {
         if (errno == 0) errno = ECONNRESET;
         return -1;
       default:
-        failure_ = openssl_reason();
+        if (failure_.empty()) failure_ = openssl_reason();
         errno = ECONNRESET;
         return -1;  // also an end without close_notify: it may be truncated
     }

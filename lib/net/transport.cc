@@ -103,8 +103,8 @@ void keep_alive(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
-// The same while something is sent, or one that does not read.
-void end_unread(int socket) { set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000); }
+// The same while something is sent; a peer that reads nothing counts as vanished.
+void limit_unacknowledged(int socket) { set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000); }
 
 // An address that does not answer leaves time for those after it.
 std::chrono::milliseconds share_of(const Budget& budget, size_t addresses) {
@@ -197,7 +197,7 @@ std::unique_ptr<Transport> Transport::connect(const Target& target, const Budget
   } else {
     socket = connect_to_one(look_up(target.host, target.port, attempt, budget), attempt, budget);
   }
-  if (!target.reads_late) end_unread(socket.get());
+  if (!target.reads_late) limit_unacknowledged(socket.get());
   if (target.tls) return start_tls(std::move(socket), target, budget);
   return adopt(std::move(socket));
 }
