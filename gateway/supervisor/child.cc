@@ -112,13 +112,13 @@ Result<Child> start_child(const ChildProgram& program) {
   }
   report_end.reset();
   Child child{pid, watch_process(pid), std::move(pair->a)};
+  const int unwatched = errno;
   std::string role = program.argv.size() > 1 ? program.argv[1] : program.argv[0];
   if (auto started = wait_for_exec(report->read.get(), pid, role); !started) return started.error();
   if (!child.pidfd) {
-    const int error = errno;
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
-    return os_error("cannot watch a process (pidfd_open)", error);
+    return os_error("cannot watch a process (pidfd_open)", unwatched);
   }
   return child;
 }

@@ -105,8 +105,8 @@ std::optional<int> wait_for(pid_t pid, Clock::time_point deadline) {
   pid_t ended = 0;
   while ((ended = ::waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
   }
-  if (ready <= 0) return std::nullopt;
-  return ended == pid ? status : 126 << 8;
+  if (process && ready <= 0) return std::nullopt;
+  return process && ended == pid ? status : 126 << 8;
 }
 
 Error broken(const std::string& path, const std::string& what) {

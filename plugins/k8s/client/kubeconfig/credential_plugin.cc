@@ -55,15 +55,14 @@ class Child {
     if (!pid) fail(plugin, "cannot be run: " + std::generic_category().message(pid.error().os_errno));
     pid_ = *pid;
     ended_ = watch_process(pid_);
+    if (ended_) return;
+    const int error = errno;
+    end();
+    fail(plugin, "cannot be watched: " + std::generic_category().message(error));
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
-  ~Child() {
-    ::kill(-pid_, SIGKILL);
-    int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-  }
+  ~Child() { end(); }
   [[nodiscard]] int ended() const { return ended_.get(); }  // readable then
   // Its end, once its output has ended: -1 while it still runs.
   [[nodiscard]] int poll_status() const {
@@ -74,6 +73,13 @@ class Child {
   }
 
  private:
+  void end() const {
+    ::kill(-pid_, SIGKILL);
+    int status = 0;
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+  }
+
   pid_t pid_ = -1;
   Fd ended_;
 };
