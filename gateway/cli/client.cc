@@ -165,6 +165,7 @@ Result<HttpClient> find_gateway(const ClientOptions& options) {
     if (endpoint->cert_file.empty() && !endpoint->cert_key_file.empty())
       return invalid("a client key without its certificate: give --cert or ISOGATE_CERT_FILE, too");
     if (endpoint->cert_key_file.empty()) endpoint->cert_key_file = endpoint->cert_file;
+    if (auto usable = check_files(*endpoint); !usable) return usable.error();
     return client_of(options, *endpoint, true);
   }
   if (auto client = over_socket(options); client.ok() || names_state_dir(options)) return client;

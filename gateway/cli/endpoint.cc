@@ -69,7 +69,7 @@ bool Endpoint::on_this_machine() const {
 
 net::Target Endpoint::target() const {
   net::Target target{"the gateway", text(), unix_path, host, port};
-  target.reads_late = true;  // a write opens its sandbox before it is read
+  target.reads_late = true;  // a write opens its sandbox first, and a program may not read its input
   if (!tls) return target;
   target.tls.emplace();
   if (!ca_file.empty()) target.tls->authority = read_pem(ca_file, "--ca-file");
@@ -123,6 +123,13 @@ Result<Endpoint> parse_url(const std::string& url) {
   if (endpoint.host.empty()) return refused("there is no host");
   if (endpoint.port == 0) return refused("`" + port + "` is not a port");
   return endpoint;
+}
+
+Result<void> check_files(const Endpoint& endpoint) try {
+  (void)endpoint.target();
+  return {};
+} catch (const sdk::Error& error) {
+  return endpoint.failure(error);
 }
 
 int socket_error(const std::string& unix_path) {

@@ -1,4 +1,4 @@
-// Where a gateway is, as a person writes it, and what messages say of it.
+// Where a gateway is, as a person writes it, and how messages name it and its failures.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,9 @@ struct Endpoint {
 
 // http(s)://HOST[:PORT], http(s)://[V6]:PORT or unix:/PATH
 Result<Endpoint> parse_url(const std::string& url);
+
+// Whether the files of TLS can be read, before anything is done. ISOGATE_INVALID_ARGUMENT.
+Result<void> check_files(const Endpoint& endpoint);
 
 // 0 when a process listens on that Unix socket; else the errno of an attempt to connect.
 int socket_error(const std::string& unix_path);

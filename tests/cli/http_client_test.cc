@@ -170,12 +170,13 @@ TEST(HttpClient, SilenceIsLostAfterTheWait) {
 TEST(HttpClient, WaitsLongerThanTheGatewayDoes) { EXPECT_GT(HttpRequest().wait_sec, budget::kOpen.count()); }
 
 TEST(HttpClient, ACancelledCallEndsAndTheGatewaySeesIt) {
-  FakeGateway gateway([](const std::string&) { return std::string(); });
+  const TemporaryDirectory directory;
+  FakeGateway gateway([](const std::string&) { return std::string(); }, directory.path() + "/s");
   gateway.hold = true;
   CancelHandle cancel;
   HttpRequest request = get("/x");
   request.cancel = &cancel;
-  std::thread canceller([&] {
+  const std::jthread canceller([&] {
     EXPECT_TRUE(test::eventually(20, [&] { return !gateway.requests().empty(); }));
     cancel.cancel();
   });
@@ -185,7 +186,6 @@ TEST(HttpClient, ACancelledCallEndsAndTheGatewaySeesIt) {
     EXPECT_EQ(answer.error().status, ISOGATE_CANCELLED) << answer.error().message;
   }
   EXPECT_EQ(gateway.requests().size(), 1U);
-  canceller.join();
   EXPECT_TRUE(test::eventually(20, [&] { return gateway.closed_by_client > 0; }));
 }
 

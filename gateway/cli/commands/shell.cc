@@ -18,7 +18,7 @@ bool clean_up(const ExecOptions& exec) {
   if (!client.ok()) return true;  // the shell did not find one either
   const auto answer = client->call(
       {.method = "DELETE", .target = "/sandboxes/" + percent_encode(exec.agent) + "?purge=true"});
-  if (!answer.ok()) return answer.error().status == ISOGATE_UNAVAILABLE;
+  if (!answer.ok()) return answer.error().status != ISOGATE_LOST;
   const bool may_not = answer->status == kUnauthorized || answer->status == kForbidden;  // nor begin a shell
   return answer->ok() || may_not || answer->status == kNotFound;
 }
