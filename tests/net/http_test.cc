@@ -2,6 +2,9 @@
 #include "lib/net/http.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <array>
 
 #include "tests/net/scripted.h"
 
@@ -113,6 +116,24 @@ TEST(HttpAnswers, ARefusalMayComeBeforeTheLastChunk) {
     EXPECT_EQ(connection.read_body(kBodyMost, budget), "{}") << takes;
     EXPECT_LT(written, 1000);
   }
+}
+
+// The limit is that of each wait: a peer that goes on is not late, one that neither reads nor sends is.
+TEST(HttpAnswers, ASilenceThatIsTooLongSaysWhoseItIs) {
+  const auto ask = [](const std::string& body) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+    const Fd peer(ends[1]);
+    HttpConnection connection(Transport::adopt(Fd(ends[0])), "host", "the server");
+    try {
+      connection.exchange({"PUT", "/", body, {}}, Budget::of_each_wait(std::chrono::milliseconds(50)));
+    } catch (const NetError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(ask("{}"), "the server sent nothing for 50 ms");
+  EXPECT_EQ(ask(std::string(8 << 20, 'x')), "the server read nothing for 50 ms");
 }
 
 TEST(HttpAnswers, HeadsAndBodiesAreBounded) {
