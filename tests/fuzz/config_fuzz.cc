@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 
 #include "gateway/config/load.h"
@@ -12,29 +13,30 @@
 
 namespace {
 
-// A file of only this process, with these bytes: a process of root reads no other.
+// A file of only this process: a process of root reads no other. Removed at the end.
 class OwnFile {
  public:
-  explicit OwnFile(std::string_view bytes) {
-    if (path_.empty()) {
-      std::string directory = "/tmp/isogate-fuzz-XXXXXX";
-      require(::mkdtemp(directory.data()) != nullptr);
-      path_ = directory + "/c.yaml";
-    }
-    const isogate::Fd file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  OwnFile() { require(::mkdtemp(directory_.data()) != nullptr); }
+  ~OwnFile() { std::filesystem::remove_all(directory_); }
+  OwnFile(const OwnFile&) = delete;
+  OwnFile& operator=(const OwnFile&) = delete;
+
+  void fill(std::string_view bytes) const {
+    const isogate::Fd file(::open(path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     require(file && ::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
   }
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string path() const { return directory_ + "/c.yaml"; }
 
  private:
-  static inline std::string path_;
+  std::string directory_ = "/tmp/isogate-fuzz-XXXXXX";
 };
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace isogate;
-  const OwnFile file({reinterpret_cast<const char*>(data), size});
+  static const OwnFile file;
+  file.fill({reinterpret_cast<const char*>(data), size});
   LoadOptions options;
   options.file = file.path();
   const auto loaded = load_config(options);
