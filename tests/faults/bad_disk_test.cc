@@ -110,8 +110,9 @@ TEST_P(BadDisk, OfTheRecordsRefusesNewSandboxesAndTearsNothing) {
 }
 
 TEST_P(BadDisk, OfTheWorkspacesCostsOnlyFiles) {
-  begin(std::string(kLocal) + "workdir: " + disk_.path() + "\n", "");
-  ASSERT_TRUE(succeeded(me().write("file", "old")));
+  begin(std::string(kLocal) + "workdir: " + disk_.path() + "\n", elsewhere_.path() + "/state");
+  ASSERT_TRUE(
+      succeeded(me().write("file", "old", {{"durable", true}})));  // its workspace is on the disk then
   ASSERT_EQ(me().out("echo before"), "before\n");
   spoil();
   const std::string more(1 << 20, 'x');
@@ -129,7 +130,10 @@ TEST_P(BadDisk, OfTheWorkspacesCostsOnlyFiles) {
   EXPECT_EQ(me().get("/readyz").status, 200);
 
   mend();
-  EXPECT_TRUE(eventually(10, [&] { return me().write("file", "new").status == 200; }));
+  EXPECT_TRUE(eventually(10, [&] { return me().read("file").status == 200; }));
+  EXPECT_EQ(me().content("file"), "old");
+  EXPECT_TRUE(eventually(10, [&] { return me().write("file", "new").status == 200; }))
+      << "the room of what was removed is not used";
   EXPECT_EQ(me().content("file"), "new");
   EXPECT_EQ(me("later").out("echo works"), "works\n");
 }
