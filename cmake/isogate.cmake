@@ -196,6 +196,15 @@ function(isogate_run name)
   endforeach()
 endfunction()
 
+# isogate_static_program(name source): what tests run in a sandbox or container, whose image has no library. A sanitizer's
+# runtime cannot be linked into it.
+function(isogate_static_program name source)
+  add_executable(${name} ${source})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/sdk/include)
+  target_compile_options(${name} PRIVATE -fno-sanitize=all)
+  target_link_options(${name} PRIVATE -fno-sanitize=all -static)
+endfunction()
+
 # Suites that compute and need no engine, of the sanitizer of this build.
 add_custom_target(sanitized)
 string(REGEX REPLACE ",.*" "" sanitizer "${ISOGATE_SANITIZE}")
