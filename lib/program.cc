@@ -1,12 +1,73 @@
 #include "lib/program.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+
 namespace isogate {
+namespace {
+
+using How = ProgramEnd::How;
+
+Result<pid_t> spawn(Program& program, int output) {
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  if (program.directory >= 0) ::posix_spawn_file_actions_addfchdir_np(&actions, program.directory);
+  const int count = static_cast<int>(program.files.size());
+  for (int fd = 0; fd < count; ++fd) {
+    const int file = program.files[fd] == Program::kOutput ? output : program.files[fd];
+    if (file >= 0)
+      ::posix_spawn_file_actions_adddup2(&actions, file, fd);
+    else
+      ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY, 0);
+  }
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, count);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t none, all;
+  ::sigemptyset(&none);
+  ::sigfillset(&all);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setsigdefault(&attributes, &all);
+  ::posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  pid_t pid = -1;
+  const int failed = ::posix_spawnp(&pid, program.path.c_str(), &actions, &attributes,
+                                    pointers(program.arguments).data(), pointers(program.environment).data());
+  ::posix_spawnattr_destroy(&attributes);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0) return os_error("cannot run `" + program.path + "`", failed);
+  return pid;
+}
+
+How read_output(const Program& program, int output, int process, std::string& text) {
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + program.time;
+  pollfd watch[] = {{output, POLLIN, 0}, {process, POLLIN, 0}, {program.cancel_fd, POLLIN, 0}};
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    if (left.count() <= 0) return How::kLate;
+    if (::poll(watch, 3, static_cast<int>(left.count())) <= 0) continue;
+    if (watch[2].revents != 0) return How::kCancelled;
+    if (watch[0].revents == 0) return How::kEnded;
+    char buffer[16384];
+    const ssize_t got = ::read(output, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) watch[0].fd = -1;
+    const size_t bytes = got > 0 ? static_cast<size_t>(got) : 0, room = program.most_output - text.size();
+    text.append(buffer, std::min(bytes, room));
+    if (bytes > room && !program.drops_output) return How::kFlooded;
+  }
+}
+
+}  // namespace
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> all;
@@ -15,36 +76,30 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-Result<pid_t> spawn_program(const std::string& program, std::vector<std::string> arguments,
-                            std::vector<std::string> environment, std::span<const int> files,
-                            bool own_group) {
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  for (int fd = 0; fd < static_cast<int>(files.size()); ++fd) {
-    if (files[fd] >= 0)
-      ::posix_spawn_file_actions_adddup2(&actions, files[fd], fd);
-    else
-      ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY, 0);
-  }
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  sigset_t none, all;
-  ::sigemptyset(&none);
-  ::sigfillset(&all);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setsigdefault(&attributes, &all);
-  const int group = own_group ? POSIX_SPAWN_SETPGROUP : 0;
-  ::posix_spawnattr_setflags(&attributes,
-                             static_cast<short>(group | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
-  pid_t pid = -1;
-  const int failed = ::posix_spawnp(&pid, program.c_str(), &actions, &attributes, pointers(arguments).data(),
-                                    pointers(environment).data());
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) return os_error("cannot run `" + program + "`", failed);
-  return pid;
+Fd watch_process(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+
+int ProgramEnd::exit_code() const {
+  return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
 }
 
-Fd watch_process(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+Result<ProgramEnd> run_program(Program program) {
+  auto pipe = make_pipe();
+  if (!pipe) return pipe.error();
+  const auto pid = spawn(program, pipe->write.get());
+  if (!pid) return pid.error();
+  pipe->write.reset();
+  const Fd process = watch_process(*pid);
+  const int watch_error = process ? 0 : errno;
+  ProgramEnd end;
+  if (process) end.how = read_output(program, pipe->read.get(), process.get(), end.output);
+  ::kill(-*pid, SIGKILL);
+  ::kill(*pid, SIGKILL);
+  pid_t ended = -1;
+  while ((ended = ::waitpid(*pid, &end.wait_status, 0)) < 0 && errno == EINTR) {
+  }
+  if (ended < 0) return os_error("cannot wait for `" + program.path + "`", errno);
+  if (!process) return os_error("cannot watch `" + program.path + "`", watch_error);
+  return end;
+}
 
 }  // namespace isogate

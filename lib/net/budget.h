@@ -34,6 +34,7 @@ class Budget {
   [[nodiscard]] Clock::duration left() const {
     return endless_ ? Clock::duration::max() : end_ - Clock::now();
   }
+  [[nodiscard]] int cancel_fd() const { return cancel_fd_; }
   // How a wait for `events` that was too long is described: "did not answer within 30 s", "sent nothing for
   // 60 s".
   [[nodiscard]] std::string lateness(short events) const;

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/loop.h>
-#include <poll.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -23,9 +21,9 @@ namespace {
 
 constexpr const char* kFolders[] = {"/usr/sbin/", "/sbin/", "/usr/bin/", "/bin/"};
 constexpr std::chrono::hours kPatience{
-    1};  // for a check of a large image; one that is killed leaves it damaged
-constexpr size_t kMostSaid = 400;
-constexpr int kMostLoops = 64;  // attempts, where others take free devices first
+    1};                              // for a check of a large image; one that is killed leaves it damaged
+constexpr size_t kMostOutput = 400;  // of stdout and stderr, the beginning
+constexpr int kMostLoops = 64;       // attempts, where others take free devices first
 
 std::string found(const char* tool) {
   for (const char* folder : kFolders)
@@ -33,69 +31,43 @@ std::string found(const char* tool) {
   return "";
 }
 
-struct Said {
-  int exit_code = -1;  // -1: it was killed, or took too long
-  std::string text;    // stdout and stderr, the beginning
-};
-
-Said wait_for(pid_t pid, Pipe pipe) {
-  using Clock = std::chrono::steady_clock;
-  const auto until = Clock::now() + kPatience;
-  Said said;
-  pipe.write.reset();
-  for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
-    pollfd slot = {pipe.read.get(), POLLIN, 0};
-    const int ready = left <= 0 ? 0 : ::poll(&slot, 1, static_cast<int>(left));
-    if (ready < 0 && errno == EINTR) continue;
-    char buffer[512];
-    const ssize_t got = ready > 0 ? ::read(pipe.read.get(), buffer, sizeof buffer) : 0;
-    if (got > 0)
-      said.text.append(buffer,
-                       std::min(static_cast<size_t>(got), kMostSaid - std::min(kMostSaid, said.text.size())));
-    if (got > 0 || (got < 0 && errno == EINTR)) continue;
-    if (ready <= 0) ::kill(pid, SIGKILL);
-    break;
-  }
-  int status = 0;
-  pid_t ended = -1;
-  while ((ended = ::waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
-  }
-  if (ended == pid && WIFEXITED(status)) said.exit_code = WEXITSTATUS(status);
-  std::replace_if(
-      said.text.begin(), said.text.end(), [](char c) { return c < ' '; }, ' ');
-  return said;
-}
-
 // It holds the lock of the image, too: nobody else takes one that a tool still works on.
-Result<Said> run(const char* tool, const Fd& image, std::vector<std::string> arguments) {
-  const std::string program = found(tool);
-  if (program.empty())
+Result<ProgramEnd> run(const char* tool, const Fd& image, std::vector<std::string> arguments) {
+  Program program;
+  program.path = found(tool);
+  if (program.path.empty())
     return unsupported(std::string("there is no ") + tool + " on this host: install e2fsprogs");
-  auto pipe = make_pipe();
-  if (!pipe) return pipe.error();
-  arguments.insert(arguments.begin(), program);
-  const int output = pipe->write.get(), files[] = {-1, output, output, image.get()};
-  const auto pid = spawn_program(program, std::move(arguments),
-                                 {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}, files, false);
-  if (!pid) return pid.error();
-  return wait_for(*pid, std::move(*pipe));
+  arguments.insert(arguments.begin(), program.path);
+  program.arguments = std::move(arguments);
+  program.environment = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"};
+  program.files = {Program::kNull, Program::kOutput, Program::kOutput, image.get()};
+  program.time = kPatience;
+  program.most_output = kMostOutput;
+  program.drops_output = true;
+  auto end = run_program(std::move(program));
+  if (end)
+    std::ranges::replace_if(
+        end->output, [](char c) { return c < ' '; }, ' ');
+  return end;
 }
 
-Error said_no(const char* tool, const Said& said, isogate_status status, const std::string& remedy) {
-  const std::string how = said.exit_code < 0 ? "was killed" : "failed with " + std::to_string(said.exit_code);
-  return {status, 0, std::string(tool) + " " + how + ": " + said.text + remedy};
+bool was_killed(const ProgramEnd& end) {
+  return end.how != ProgramEnd::How::kEnded || WIFSIGNALED(end.wait_status);
+}
+
+Error failed(const char* tool, const ProgramEnd& end, isogate_status status, const std::string& remedy) {
+  const std::string how = was_killed(end) ? "was killed" : "failed with " + std::to_string(end.exit_code());
+  return {status, 0, std::string(tool) + " " + how + ": " + end.output + remedy};
 }
 
 Result<void> check(const std::string& path, const Fd& image, bool forced) {
   std::vector<std::string> arguments = {"-p", path};
   if (forced) arguments.insert(arguments.begin(), "-f");
-  const auto said = run("e2fsck", image, std::move(arguments));
-  if (!said) return said.error();
-  if (said->exit_code == 0 || said->exit_code == 1) return {};  // 1: it was repaired
-  return said_no(
-      "e2fsck", *said, ISOGATE_IO,
-      "; the sandbox stays closed until somebody repairs its disk image with e2fsck, or purges it");
+  const auto end = run("e2fsck", image, std::move(arguments));
+  if (!end) return end.error();
+  if (!was_killed(*end) && end->exit_code() <= 1) return {};  // 1: it was repaired
+  return failed("e2fsck", *end, ISOGATE_IO,
+                "; the sandbox stays closed until somebody repairs its disk image with e2fsck, or purges it");
 }
 
 // The device is free again when the last descriptor and the last mount of it are gone.
@@ -145,11 +117,11 @@ bool is_file_system_of(const Fd& image, uint64_t bytes) {
 Result<void> make_file_system(const std::string& path, const Fd& image, uint64_t bytes) {
   if (::ftruncate(image.get(), static_cast<off_t>(bytes)) != 0)
     return os_error("cannot make a disk image of " + std::to_string(bytes) + " bytes", errno);
-  const auto said = run("mkfs.ext4", image,
-                        {"-q", "-F", "-m", "0", "-i", std::to_string(kBytesPerInode), "-E",
-                         "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0", path});
-  if (!said) return said.error();
-  if (said->exit_code != 0) return said_no("mkfs.ext4", *said, ISOGATE_IO, "");
+  const auto end = run("mkfs.ext4", image,
+                       {"-q", "-F", "-m", "0", "-i", std::to_string(kBytesPerInode), "-E",
+                        "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0", path});
+  if (!end) return end.error();
+  if (was_killed(*end) || end->exit_code() != 0) return failed("mkfs.ext4", *end, ISOGATE_IO, "");
   return {};
 }
 
@@ -161,14 +133,14 @@ Result<void> check_and_fit(const std::string& path, const Fd& image, uint64_t by
   if (auto checked = check(path, image, !fits); !checked || fits) return checked;
   if (size < bytes && ::ftruncate(image.get(), static_cast<off_t>(bytes)) != 0)
     return os_error("cannot grow the disk image", errno);
-  const auto said = run("resize2fs", image, {path, std::to_string(bytes / 1024) + "K"});
-  if (!said) return said.error();
-  if (said->exit_code != 0) {
-    const bool too_small = said->exit_code > 0 && size > bytes;
-    return said_no("resize2fs", *said, too_small ? ISOGATE_UNSUPPORTED : ISOGATE_IO,
-                   too_small
-                       ? "; its files do not fit a disk_mb of " + std::to_string(bytes >> 20) + ": raise it"
-                       : "; the disk of the sandbox cannot be made " + std::to_string(bytes >> 20) + " MiB");
+  const auto end = run("resize2fs", image, {path, std::to_string(bytes / 1024) + "K"});
+  if (!end) return end.error();
+  if (was_killed(*end) || end->exit_code() != 0) {
+    const bool too_small = !was_killed(*end) && size > bytes;
+    return failed("resize2fs", *end, too_small ? ISOGATE_UNSUPPORTED : ISOGATE_IO,
+                  too_small
+                      ? "; its files do not fit a disk_mb of " + std::to_string(bytes >> 20) + ": raise it"
+                      : "; the disk of the sandbox cannot be made " + std::to_string(bytes >> 20) + " MiB");
   }
   if (size > bytes && ::ftruncate(image.get(), static_cast<off_t>(bytes)) != 0)
     return os_error("cannot shrink the disk image", errno);

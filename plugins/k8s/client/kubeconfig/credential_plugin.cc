@@ -1,18 +1,12 @@
 #include "plugins/k8s/client/kubeconfig/credential_plugin.h"
 
-#include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <csignal>
 #include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "lib/fd.h"
 #include "lib/json.h"
 #include "lib/program.h"
 #include "plugins/k8s/client/api_error.h"
@@ -44,70 +38,33 @@ std::vector<std::string> environment_of(const CredentialPlugin& plugin) {
   return all;
 }
 
-// A process group of its own, killed and reaped in the end.
-class Child {
- public:
-  Child(const CredentialPlugin& plugin, int out) {
-    std::vector<std::string> arguments{plugin.command};
-    arguments.insert(arguments.end(), plugin.args.begin(), plugin.args.end());
-    const int files[] = {-1, out, -1};
-    const auto pid = spawn_program(plugin.command, std::move(arguments), environment_of(plugin), files, true);
-    if (!pid) fail(plugin, "cannot be run: " + std::generic_category().message(pid.error().os_errno));
-    pid_ = *pid;
-    ended_ = watch_process(pid_);
-    if (ended_) return;
-    const int error = errno;
-    end();
-    fail(plugin, "cannot be watched: " + std::generic_category().message(error));
+// What it prints. Its stderr is discarded: it may name secrets.
+std::string run(const CredentialPlugin& plugin, const Budget& budget) {
+  Program program;
+  program.path = plugin.command;
+  program.arguments = plugin.args;
+  program.arguments.insert(program.arguments.begin(), plugin.command);
+  program.environment = environment_of(plugin);
+  program.files = {Program::kNull, Program::kOutput, Program::kNull};
+  program.time = std::chrono::ceil<std::chrono::milliseconds>(
+      std::min<Budget::Clock::duration>(budget.left(), kLongest));
+  program.cancel_fd = budget.cancel_fd();
+  program.most_output = kPrintedMost;
+  auto end = run_program(std::move(program));
+  if (!end) fail(plugin, "cannot be run: " + std::generic_category().message(end.error().os_errno));
+  switch (end->how) {
+    case ProgramEnd::How::kCancelled:
+      throw ApiError(ISOGATE_CANCELLED, "cancelled");
+    case ProgramEnd::How::kLate:
+      fail(plugin, "was not done in time");
+    case ProgramEnd::How::kFlooded:
+      fail(plugin, "printed more than 1 MiB");
+    case ProgramEnd::How::kEnded:
+      break;
   }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() { end(); }
-  [[nodiscard]] int ended() const { return ended_.get(); }  // readable then
-  // Its end, once its output has ended: -1 while it still runs.
-  [[nodiscard]] int poll_status() const {
-    siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
-      return -1;
-    return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
-  }
-
- private:
-  void end() const {
-    ::kill(-pid_, SIGKILL);
-    int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-  }
-
-  pid_t pid_ = -1;
-  Fd ended_;
-};
-
-void check(const CredentialPlugin& plugin, Budget::Outcome outcome, const Budget& budget,
-           Budget::Clock::time_point end) {
-  if (outcome == Budget::Outcome::kCancelled) throw ApiError(ISOGATE_CANCELLED, "cancelled");
-  if (budget.over() || Budget::Clock::now() >= end) fail(plugin, "was not done in time");
-}
-
-Budget::Outcome wait_until(const Budget& budget, int readable, Budget::Clock::time_point end) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Budget::Clock::now());
-  return budget.wait(readable, POLLIN, std::max(left, std::chrono::milliseconds(0)));
-}
-
-std::string read_all(const CredentialPlugin& plugin, int from, const Budget& budget,
-                     Budget::Clock::time_point end) {
-  std::string printed;
-  std::array<char, 16384> buffer{};
-  for (;;) {
-    const auto outcome = wait_until(budget, from, end);
-    if (outcome != Budget::Outcome::kReady) check(plugin, outcome, budget, end);
-    const ssize_t n = ::read(from, buffer.data(), buffer.size());
-    if (n == 0) return printed;
-    if (n < 0 && errno != EINTR && errno != EAGAIN) fail(plugin, "cannot be read");
-    if (n > 0) printed.append(buffer.data(), static_cast<size_t>(n));
-    if (printed.size() > kPrintedMost) fail(plugin, "printed more than 1 MiB");
-  }
+  if (const int code = end->exit_code(); code != 0)
+    fail(plugin, "failed with exit code " + std::to_string(code));
+  return std::move(end->output);
 }
 
 // RFC 3339; fractions of a second do not matter.
@@ -157,17 +114,7 @@ PluginAnswer parse_exec_credential(const CredentialPlugin& plugin, const std::st
 }
 
 PluginAnswer run_credential_plugin(const CredentialPlugin& plugin, const Budget& budget) {
-  const auto end = Budget::Clock::now() + kLongest;
-  auto pipe = make_pipe();
-  if (!pipe) throw ApiError(pipe.error().status, pipe.error().message);
-  const Child child(plugin, pipe->write.get());
-  pipe->write.reset();
-  const std::string printed = read_all(plugin, pipe->read.get(), budget, end);
-  int status = -1;
-  while ((status = child.poll_status()) < 0)
-    check(plugin, wait_until(budget, child.ended(), end), budget, end);
-  if (status != 0) fail(plugin, "failed with exit code " + std::to_string(status));
-  PluginAnswer answer = parse_exec_credential(plugin, printed);
+  PluginAnswer answer = parse_exec_credential(plugin, run(plugin, budget));
   const Identity also = read_identity(plugin.also);
   if (answer.identity.certificate.empty()) {
     answer.identity.certificate = also.certificate;
