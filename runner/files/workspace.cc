@@ -194,7 +194,7 @@ Result<void> claim(int sandbox, const char* file, const std::string& content, is
     if (present->has_value())
       return Error{otherwise, 0,
                    std::string("the sandbox is recorded with ") + file + " `" + **present + "`, not `" +
-                       content + "`: purge it there first"};
+                       content + "`: purge it there first, or remove its files by hand"};
     auto made = create_state_file(sandbox, file, content);
     if (!made) return made.error();
   }

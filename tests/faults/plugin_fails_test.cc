@@ -332,6 +332,24 @@ TEST_F(PluginFails, ASandboxOfARemovedBackendCanBeForgotten) {
   EXPECT_EQ(me.out("echo anew"), "anew\n");
 }
 
+TEST_F(PluginFails, WhatRunsInASandboxOfARemovedBackendEndsWithIt) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const Caller me(*gateway, "loops");
+  const Answer started =
+      me.post("/exec", {{"command", "echo begun; sleep 3600"}, {"backend", "local"}, {"background", true}});
+  ASSERT_EQ(started.status, 202) << started.text;
+  const std::string url = "/execs/" + started.body.at("exec_id").get<std::string>();
+  ASSERT_TRUE(eventually(10, [&] { return me.get(url).body.at("stdout").at("next_offset") == 6; }));
+  gateway->reload("allow_unisolated: true\nbackends: [{name: faulty, plugin: " ISOGATE_BUILD_DIR
+                  "/test_plugins/faulty.so}]\n");
+  EXPECT_EQ(me.get(url).body.at("state"), "running") << "a reload ends nothing";
+  EXPECT_TRUE(refused(me.call("DELETE", "/sandboxes/loops?purge=true"), 503, "backend_unavailable"));
+  EXPECT_EQ(me.get(url).body.at("state"), "running") << "what is refused ends nothing";
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/loops")));
+  EXPECT_EQ(me.get(url + "?wait_sec=30").body.value("outcome", ""), "killed");
+}
+
 // Calls may hang because of what their tenant does.
 TEST_F(PluginFails, CallsOfOneTenantThatHangEndNobodyElses) {
   const auto gateway = start(yaml_of_tenants());

@@ -270,7 +270,8 @@ std::optional<Decision> refuse_early(const std::vector<Candidate>& candidates, c
     return refuse_all(candidates, Refusal::kPolicy,
                       "the workspace of this agent is on backend " + in_quotes(*request.pinned) +
                           ", which is no longer configured; configure it again, or delete the sandbox, which "
-                          "leaves its files there");
+                          "leaves its files there: another backend that keeps workspaces in the same "
+                          "directory then refuses this agent");
   }
   if (request.backend && !configured(candidates, *request.backend))
     return no_such_backend(candidates, *request.backend);

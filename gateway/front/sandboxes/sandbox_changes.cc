@@ -397,6 +397,18 @@ asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, 
   }
 }
 
+asio::awaitable<void> SandboxChanges::end_in_replaced_host(Sandbox& sandbox, const std::string& request_id) {
+  std::shared_ptr<BackendChannel> host;  // held: it would leave with the last call
+  if (sandbox.has_host()) host = sandbox.open_in->hold();
+  co_await wait_for_calls(sandbox);
+  if (!host) co_return;
+  try {
+    co_await close_in(sandbox, host, request_id);
+  } catch (const ApiError&) {
+    if (sandbox.open_in) throw;  // null: that host does not have it open
+  }
+}
+
 // Asks the host that has it open. If that host does not have it, `open_in` is null afterwards.
 asio::awaitable<void> SandboxChanges::close_in(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel,
                                                const std::string& request_id) {

@@ -38,6 +38,9 @@ class SandboxChanges {
   // From here on only another close may follow, until one succeeds. `mode` is ISOGATE_CLOSE_STOP or _PURGE.
   boost::asio::awaitable<void> close(Sandbox& sandbox, Backend& backend, uint32_t mode,
                                      const std::string& request_id);
+  // Of a backend that is no longer configured: ends what runs in it, and closes it where the backend host
+  // that was replaced still has it open.
+  boost::asio::awaitable<void> end_in_replaced_host(Sandbox& sandbox, const std::string& request_id);
   // What a close that failed has left: a call waits for it, but not for long, and never runs beside it. No
   // Change is held.
   boost::asio::awaitable<void> finish_closing(SandboxPtr sandbox, const std::string& request_id);

@@ -43,6 +43,14 @@ void check_image_admitted(const std::string& image, const BackendConfig& config)
                             "`: ask the operator for it, or leave `image` out"};
 }
 
+ApiError cannot_purge(const SandboxRow& row) {
+  return {.code = Code::kBackendUnavailable,
+          .message = "only backend `" + row.backend +
+                     "`, which is no longer configured, can remove this sandbox's files: configure it "
+                     "again, or delete without purge to forget the sandbox and leave its files there",
+          .permanent = true};
+}
+
 }  // namespace
 
 Sandboxes::Sandboxes(asio::any_io_executor executor, Backends& backends, State& state, std::string instance,
@@ -143,7 +151,11 @@ asio::awaitable<void> Sandboxes::end(std::string tenant, std::string agent, bool
     if (records.find(id) != sandbox)
       throw ApiError{.code = Code::kSandboxNotFound, .message = "the sandbox was ended by another call"};
     const auto backend = backends_.find(sandbox->row.backend);
-    if (!backend) co_return forget_abandoned(*sandbox, purge);
+    if (!backend) {
+      if (purge) throw cannot_purge(sandbox->row);
+      co_await changes.end_in_replaced_host(*sandbox, wanted.request_id);
+      co_return forget_abandoned(*sandbox);
+    }
     co_await backends_.settled(kSettledWithin, backend->config.name);
     co_await changes.wait_for_calls(*sandbox);
     const bool was_lost = sandbox->row.state == SandboxRow::State::kLost;
@@ -188,16 +200,8 @@ asio::awaitable<SandboxPtr> Sandboxes::find_unrecorded(const std::string& id, co
   throw no_sandbox(wanted.agent);
 }
 
-// Of a backend that is not configured any more: nobody is left who could close it.
-void Sandboxes::forget_abandoned(Sandbox& sandbox, bool purge) {
-  if (purge) {
-    throw ApiError{
-        .code = Code::kBackendUnavailable,
-        .message = "only backend `" + sandbox.row.backend +
-                   "`, which is no longer configured, can remove this sandbox's files: configure it "
-                   "again, or delete without purge to forget the sandbox and leave its files there",
-        .permanent = true};
-  }
+// Of a backend that is no longer configured.
+void Sandboxes::forget_abandoned(Sandbox& sandbox) {
   log::warn("sandbox_forgotten", {{"sandbox_id", sandbox.row.sandbox_id},
                                   {"tenant", sandbox.row.tenant},
                                   {"agent_id", sandbox.row.agent_id},

@@ -41,7 +41,7 @@ class Sandboxes {
  private:
   [[nodiscard]] Decision decide(const Sandbox& sandbox, const Wanted& wanted) const;
   boost::asio::awaitable<SandboxPtr> find_unrecorded(const std::string& id, const Wanted& wanted);
-  void forget_abandoned(Sandbox& sandbox, bool purge);
+  void forget_abandoned(Sandbox& sandbox);
 
   boost::asio::any_io_executor executor_;
   Backends& backends_;
