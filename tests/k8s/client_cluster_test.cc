@@ -10,6 +10,7 @@
 
 #include "plugins/k8s/client/exec_channel.h"
 #include "plugins/k8s/client/watch.h"
+#include "tests/eventually.h"
 #include "tests/k8s/fake_cluster.h"
 #include "tests/support/program.h"
 #include "tests_dirs.h"
@@ -108,7 +109,11 @@ TEST_F(RealCluster, ObjectsComeAndGo) {
               api_->create({"v1", "default", "pods"}, body(), usual());
             }).status,
             ISOGATE_ALREADY_EXISTS);
-  Json changed = api_->get(pod(), usual());
+  Json changed;  // once it is scheduled, which changes it, too
+  ASSERT_TRUE(test::eventually(30, [&] {
+    changed = api_->get(pod(), usual());
+    return changed["spec"].contains("nodeName");
+  }));
   changed["metadata"]["annotations"]["a"] = "b";
   changed["metadata"].erase("resourceVersion");
   api_->replace(pod(), changed, usual());
