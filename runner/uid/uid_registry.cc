@@ -25,6 +25,7 @@
 #include "lib/fd.h"
 #include "lib/text.h"
 #include "runner/files/workspace_room.h"
+#include "runner/files/workspace_stage.h"
 #include "runner/files/workspace_state.h"
 #include "runner/files/workspace_tree.h"
 
@@ -33,6 +34,7 @@ namespace {
 
 constexpr uint32_t kFirst = 10000;
 constexpr uint32_t kCount = 60000;
+constexpr const char* kKeyFile = "key";
 
 using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;  // first, last
 
@@ -108,6 +110,35 @@ Result<std::optional<uint32_t>> owner_of_files(int sandboxes, const std::string&
   return std::optional<uint32_t>(info.st_uid);
 }
 
+Result<void> make_key(int uids) {
+  const auto first = random_name(), second = random_name();
+  if (!first) return first.error();
+  if (!second) return second.error();
+  const auto made = create_state_file(uids, kKeyFile, *first + *second);
+  if (!made) return made.error();
+  return {};  // this one, or that of another process
+}
+
+std::optional<SipKey> key_in(std::string_view digits) {
+  if (digits.size() != 32) return std::nullopt;
+  const auto k0 = number_in<uint64_t>(digits.substr(0, 16), 16),
+             k1 = number_in<uint64_t>(digits.substr(16), 16);
+  return k0 && k1 ? std::optional(SipKey{*k0, *k1}) : std::nullopt;
+}
+
+Result<SipKey> key_of(int uids) {
+  auto text = read_state_file(uids, kKeyFile);
+  if (text && !text->has_value()) {
+    if (auto made = make_key(uids); !made) return made.error();
+    text = read_state_file(uids, kKeyFile);
+  }
+  if (!text) return text.error();
+  if (const auto key = key_in(text->value_or(""))) return *key;
+  return Error{
+      ISOGATE_INTERNAL, 0,
+      "`uids/key` in the state directory is damaged: remove it, and a new one is made; assigned uids stay"};
+}
+
 }  // namespace
 
 std::string uid_seed(const isogate_host& host, const isogate_sandbox_spec& spec) {
@@ -116,10 +147,8 @@ std::string uid_seed(const isogate_host& host, const isogate_sandbox_spec& spec)
   return std::to_string(tenant.size()).append(1, ':').append(tenant).append(agent);
 }
 
-uint32_t UidRegistry::preferred(std::string_view seed) {
-  uint32_t hash = 2166136261U;
-  for (const char c : seed) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  return hash % kCount + kFirst;
+uint32_t UidRegistry::preferred(const SipKey& key, std::string_view seed) {
+  return static_cast<uint32_t>(sip_hash(key, seed) % kCount) + kFirst;
 }
 
 Result<bool> UidRegistry::take(int uids, uint32_t uid, const std::string& sandbox_id) const {
@@ -191,8 +220,10 @@ Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_
         "the uid recorded for the sandbox, " + std::to_string(**before) + ", " + why_taken(**before)};
   }
   if (auto restored = restore(uids->get()); !restored) return restored.error();
+  const auto key = key_of(uids->get());
+  if (!key) return key.error();
   const Ranges reserved = reserved_ids(options_);
-  const uint32_t start = preferred(seed) - kFirst;
+  const uint32_t start = preferred(*key, seed) - kFirst;
   for (uint32_t i = 0; i < kCount; ++i) {
     const uint32_t uid = kFirst + (start + i) % kCount;
     if (contains(reserved, uid)) continue;

@@ -1,11 +1,17 @@
 // The uids of sandboxes: one Linux user per sandbox, the same one while the sandbox exists.
 //
-// The uid of a sandbox is FNV-1a 32 of its agent id % 60000 + 10000, or the next free one, wrapping around
-// within 10000 … 69999. If several tenants may call, the tenant is hashed with the agent id, so that no uid
-// reveals that another tenant has an agent of that name. Earlier assignments stay. Never assigned: the uids
-// of this process, 61184–65535 (systemd's dynamic users, nobody, -1 in 16 bits), every user and group of
-// passwd and group and of the host's other user databases (getpwuid(3)), every subordinate range of subuid
-// and subgid, and an unassigned uid that runs a process: a container's, for example. The gid is the uid.
+// The uid of a sandbox is SipHash-2-4 of its agent id % 60000 + 10000, or the next free one, wrapping around
+// within 10000 … 69999. If several tenants may call, the tenant is hashed with the agent id. Earlier
+// assignments stay. Never assigned: the uids of this process, 61184–65535 (systemd's dynamic users, nobody,
+// -1 in 16 bits), every user and group of passwd and group and of the host's other user databases
+// (getpwuid(3)), every subordinate range of subuid and subgid, and an unassigned uid that runs a process: a
+// container's, for example. The gid is the uid.
+//
+// No tenant has the key of the hash, so that none can choose a name whose uid reveals that another tenant has
+// an agent of some name. A tenant that opens enough agents still learns which uids others have, and one whose
+// purged agent gets another uid learns that the former one is taken; the names stay hidden. An isogate
+// without the key assigned FNV-1a 32 instead, which anybody can compute: such a uid may reveal its agent's
+// name to whoever finds it taken, until the sandbox is purged.
 //
 // On disk: <uids_dir>/<uid> holds the id of the sandbox. It appears in one step (a renamed file that replaces
 // nothing), so that any number of processes may assign at once and none shares a uid.
@@ -15,7 +21,9 @@
 // files if it cannot be read. A uid that another gateway of this host has is not assigned (uid_claims.h). A
 // sandbox that is created in advance, before its agent is known, has a uid of the same kind: hand_over(). A
 // crash after assign() and before Workspace::open() leaves an entry that the next assign() of that sandbox
-// finds again; at worst one uid stays unused. Any thread, any process.
+// finds again; at worst one uid stays unused. <uids_dir>/key is the key, 128 random bits as 32 hexadecimal
+// digits. The first new uid makes it, in the same way; while it is damaged or cannot be read, no new uid is
+// assigned. Any thread, any process.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +33,7 @@
 
 #include "isogate/backend.h"
 #include "lib/error.h"
+#include "lib/sip_hash.h"
 #include "runner/uid/uid_claims.h"
 
 namespace isogate {
@@ -43,7 +52,7 @@ class UidRegistry {
       : options_(std::move(options)), claims_(options_.claims, options_.uids_dir) {}
 
   // The hash alone: where the search begins.
-  static uint32_t preferred(std::string_view seed);
+  static uint32_t preferred(const SipKey& key, std::string_view seed);
 
   Result<uint32_t> assign(const std::string& sandbox_id, std::string_view seed) const;
   // Assigns the uid of one sandbox to another, together with its files: the caller renames them next, or

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <set>
 
+#include "runner/uid/uid_registry.h"
 #include "tests/attacks/attack.h"
 #include "tests_dirs.h"
 
@@ -244,18 +245,40 @@ TEST_F(InputAttack, T122_NamesThatLookAlikeShareNothing) {
   EXPECT_EQ(places.size(), isolates() ? 1 : all.size()) << "each sees its own /workspace";
   if (!gives_uids()) GTEST_SKIP() << "all agents of an ordinary user's gateway, and all pods, share a uid";
   EXPECT_EQ(uids.size(), all.size());
-  // With one tenant a uid is the hash of the agent's name; the next uid would show that the first was taken.
-  uint32_t hash = 2166136261U;
-  for (const char c : {'b', 'o', 'b'}) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  const long told = static_cast<long>(hash % 60000 + 10000), uid = std::stol(ab.as("bob").out("id -u"));
-  EXPECT_FALSE(uid >= told && uid < told + 3) << uid << " says that another tenant has a `bob`";
+  // Were the hash without a key, tenant `a` could choose names with the hash of the other tenant's `bob`, and
+  // the next uids would show that his is taken.
+  const auto hash = [](const std::string& seed) {
+    uint32_t sum = 2166136261U;
+    for (const char c : seed) sum = (sum ^ static_cast<unsigned char>(c)) * 16777619U;
+    return sum % 60000;
+  };
+  const long bob = std::stol(ab.as("bob").out("id -u"));
+  int chosen = 0, beside = 0;
+  for (int i = 0; chosen < 3; ++i) {
+    const std::string name = "n" + std::to_string(i);
+    if (hash("1:a" + name) != hash("3:a-bbob")) continue;
+    ++chosen;
+    const long uid = std::stol(a.as(name).out("id -u"));
+    beside += uid > bob && uid <= bob + 3 ? 1 : 0;
+  }
+  EXPECT_LT(beside, 3) << bob << " says that another tenant has a `bob`";
+}
+
+// An agent whose name has that uid by the gateway's own hash.
+std::string name_for_uid(const Gateway& gateway, uint32_t uid) {
+  const std::string key = read_whole(gateway.state_dir() + "/uids/key");
+  const SipKey halves{std::stoull(key.substr(0, 16), nullptr, 16), std::stoull(key.substr(16), nullptr, 16)};
+  for (int i = 0;; ++i)
+    if (std::string name = "a" + std::to_string(i); UidRegistry::preferred(halves, name) == uid) return name;
 }
 
 TEST_F(InputAttack, T123_NoAgentGetsAUidThatMeansSomething) {
   if (!gives_uids()) GTEST_SKIP() << "all agents of an ordinary user's gateway, and all pods, share a uid";
   const std::string front = status_field(front_of(gateway()), "Uid"),
                     host = status_field(host_of(gateway(), backend()), "Uid");
-  for (const char* agent : {"a2835", "a29699", "a0", "root", "nobody"}) {
+  x().run("true");  // there is a key then
+  for (const std::string& agent : {name_for_uid(gateway(), 65534), name_for_uid(gateway(), 65535),
+                                   std::string("root"), std::string("nobody")}) {
     const std::string uid = x().as(agent).out("id -u");
     const long number = std::stol(uid);
     EXPECT_NE(number, 0);

@@ -20,17 +20,27 @@ std::string id_of(int number) {
   return id;
 }
 
+constexpr SipKey kKey{0x0706050403020100, 0x0f0e0d0c0b0a0908};
+constexpr const char* kKeyText = "07060504030201000f0e0d0c0b0a0908\n";
+
+uint32_t preferred(std::string_view seed) { return UidRegistry::preferred(kKey, seed); }
+
 class Uids : public Box {
  protected:
   Uids() {
     ::mkdir(uids_.c_str(), 0700);
     for (const auto* file : {&passwd_, &group_, &subuid_, &subgid_}) spill(*file, "");
   }
+  // With this test's key in each directory, unless it has one: so it is known which uids agents want.
   UidRegistry registry() { return registry_of(uids_); }
   // The registry of another gateway, with its own sandboxes, too.
   UidRegistry registry_of(const std::string& uids) {
     const std::string sandboxes = uids == uids_ ? sandboxes_ : uids + ".sandboxes";
     ::mkdir(sandboxes.c_str(), 0711);
+    if (!exists(uids + "/key")) spill(uids + "/key", kKeyText);
+    return keyless(uids, sandboxes);
+  }
+  UidRegistry keyless(const std::string& uids, const std::string& sandboxes) {
     return UidRegistry({uids, sandboxes, passwd_, group_, subuid_, subgid_, claims_});
   }
   Result<std::unique_ptr<Workspace>> make(const std::string& id, uint32_t uid) {
@@ -41,10 +51,63 @@ class Uids : public Box {
 };
 
 TEST_F(Uids, AreTheHashOfTheAgent) {
-  EXPECT_EQ(UidRegistry::preferred(""), 2166136261U % 60000 + 10000);
-  EXPECT_EQ(UidRegistry::preferred("a"), 0xe40c292cU % 60000 + 10000);
-  EXPECT_EQ(UidRegistry::preferred("foobar"), 0xbf9cf968U % 60000 + 10000);
-  EXPECT_EQ(*registry().assign(id_of(1), "foobar"), UidRegistry::preferred("foobar"));
+  EXPECT_EQ(preferred(""), 0x726fdb47dd0e0e31 % 60000 + 10000);
+  EXPECT_EQ(*registry().assign(id_of(1), "foobar"), preferred("foobar"));
+}
+
+// Otherwise a tenant computes which names of its own have the uid of another tenant's `bob`.
+TEST_F(Uids, OfTheSameNamesDifferWithTheKeyThatEachRegistryMakes) {
+  const std::string others = top_ + "/others", none = top_ + "/none";
+  for (const std::string& each : {others, none}) ASSERT_EQ(::mkdir(each.c_str(), 0700), 0);
+  int same = 0;
+  for (const char* agent : {"alice", "bob", "carol"}) {
+    const auto one = keyless(uids_, none).assign(id_of(agent[0]), agent);
+    ASSERT_OK(one);
+    std::filesystem::remove_all(claims_);  // of another host
+    const auto other = keyless(others, none).assign(id_of(agent[0]), agent);
+    ASSERT_OK(other);
+    same += *one == *other ? 1 : 0;
+  }
+  EXPECT_LT(same, 3);
+  struct stat info {};
+  ASSERT_EQ(::stat((uids_ + "/key").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777u, 0600u);
+  const std::string key = slurp(uids_ + "/key");
+  EXPECT_EQ(key.size(), 33u);
+  EXPECT_NE(key, slurp(others + "/key"));
+  ASSERT_OK(keyless(uids_, none).assign(id_of(1), "dave"));
+  EXPECT_EQ(slurp(uids_ + "/key"), key) << "it stays";
+}
+
+TEST_F(Uids, AreNotGivenOutByADamagedKey) {
+  const auto uid = registry().assign(id_of(1), "agent");
+  ASSERT_OK(uid);
+  if (is_root()) {
+    ASSERT_OK(make(id_of(1), *uid));
+  }
+  const std::string key = uids_ + "/key", digits(32, '0');
+  for (const std::string& text : {std::string(), std::string("\n"), digits.substr(1), digits + "0",
+                                  digits + "\n\n", "-" + digits.substr(1), digits.substr(2) + "0x"}) {
+    spill(key, text);
+    const Error error = registry().assign(id_of(2), "other").error();
+    EXPECT_EQ(error.status, ISOGATE_INTERNAL) << text;
+    EXPECT_NE(error.message.find("`uids/key` in the state directory is damaged"), std::string::npos)
+        << error.message;
+    EXPECT_EQ(slurp(key), text) << "it is not replaced";
+    if (is_root()) {
+      EXPECT_EQ(*registry().assign(id_of(1), "agent"), *uid) << "an assigned uid stays";
+    }
+  }
+  for (const bool link : {false, true}) {
+    std::filesystem::remove(key);
+    if (link)
+      std::filesystem::create_symlink(passwd_, key);
+    else
+      std::filesystem::create_directory(key);
+    EXPECT_FALSE(registry().assign(id_of(2), "other").ok()) << link;
+  }
+  std::filesystem::remove(key);
+  EXPECT_OK(keyless(uids_, sandboxes_).assign(id_of(2), "other")) << "the advice works";
 }
 
 // Otherwise a tenant whose `bob` gets the next free uid knows that another tenant has a `bob`.
@@ -58,8 +121,8 @@ TEST_F(Uids, OfSeveralTenantsSayNothingOfEachOther) {
   };
   EXPECT_EQ(seed("a", "bob"), "bob") << "one tenant: as ever";
   host.flags = ISOGATE_HOST_MANY_TENANTS;
-  EXPECT_NE(UidRegistry::preferred(seed("a", "bob")), UidRegistry::preferred("bob"));
-  EXPECT_NE(UidRegistry::preferred(seed("a", "bob")), UidRegistry::preferred(seed("b", "bob")));
+  EXPECT_NE(preferred(seed("a", "bob")), preferred("bob"));
+  EXPECT_NE(preferred(seed("a", "bob")), preferred(seed("b", "bob")));
   EXPECT_NE(seed("a", "bob"), seed("ab", "ob"));
   const auto first = registry().assign(id_of(1), seed("a", "bob"));
   ASSERT_OK(first);
@@ -68,14 +131,14 @@ TEST_F(Uids, OfSeveralTenantsSayNothingOfEachOther) {
     host.flags = 0;
     EXPECT_EQ(*registry().assign(id_of(1), seed("a", "bob")), *first) << "an assigned uid stays";
   }
-  EXPECT_EQ(*registry().assign(id_of(2), "bob"), UidRegistry::preferred("bob"));
+  EXPECT_EQ(*registry().assign(id_of(2), "bob"), preferred("bob"));
 }
 
 TEST_F(Uids, OfNobodyAndOfThe16BitMinusOneAreNeverGiven) {
-  ASSERT_EQ(UidRegistry::preferred("a2835"), 65534U);
-  ASSERT_EQ(UidRegistry::preferred("a29699"), 65535U);
-  const auto one = registry().assign(id_of(1), "a2835");
-  const auto two = registry().assign(id_of(2), "a29699");
+  ASSERT_EQ(preferred("a79302"), 65534U);
+  ASSERT_EQ(preferred("a99828"), 65535U);
+  const auto one = registry().assign(id_of(1), "a79302");
+  const auto two = registry().assign(id_of(2), "a99828");
   ASSERT_OK(one);
   ASSERT_OK(two);
   EXPECT_EQ(*one, 65536U);
@@ -83,7 +146,7 @@ TEST_F(Uids, OfNobodyAndOfThe16BitMinusOneAreNeverGiven) {
 }
 
 TEST_F(Uids, OfOthersAreNeverGiven) {
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   const auto line = [&](uint32_t id) { return "gw:x:" + std::to_string(id) + ":0::/:/bin/false\n"; };
   spill(passwd_, "root:x:0:0:root:/root:/bin/bash\n" + line(wanted));
   spill(group_, "root:x:0:\nstaff:x:" + std::to_string(wanted + 1) + ":\n");
@@ -107,7 +170,7 @@ TEST_F(Uids, AreHandedOverWithTheFiles) {
 // Of a container, or of a directory service's user that appeared later.
 TEST_F(Uids, ThatRunSomethingAreNotGiven) {
   if (!is_root()) GTEST_SKIP() << "needs to run under the uid of an agent's hash";
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   const pid_t other = ::fork();
   if (other == 0) {
     if (::setresuid(wanted, wanted, wanted) != 0) ::_exit(1);
@@ -125,7 +188,7 @@ TEST_F(Uids, ThatRunSomethingAreNotGiven) {
 
 TEST_F(Uids, OfThisProcessAreNeverGiven) {
   if (!is_root()) GTEST_SKIP() << "needs to run under the uid of an agent's hash";
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   const std::string uids = top_ + "/others";
   for (const std::string& each : {uids, uids + ".sandboxes"}) {
     ASSERT_EQ(::mkdir(each.c_str(), 0700), 0);
@@ -143,7 +206,7 @@ TEST_F(Uids, OfThisProcessAreNeverGiven) {
 }
 
 TEST_F(Uids, CollideIntoTheNextFreeOneAndWrapAround) {
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted);
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
   EXPECT_EQ(*registry().assign(id_of(3), "agent"), wanted + 2);
@@ -157,7 +220,7 @@ TEST_F(Uids, CollideIntoTheNextFreeOneAndWrapAround) {
 
 TEST_F(Uids, SurviveARestartEvenWhenAnEarlierOneWasReleased) {
   if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
   ASSERT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
   ASSERT_OK(make(id_of(2), wanted + 1));
@@ -168,7 +231,7 @@ TEST_F(Uids, SurviveARestartEvenWhenAnEarlierOneWasReleased) {
 
 TEST_F(Uids, RecordedForTwoSandboxesAreAnErrorForTheSecond) {
   if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
   ASSERT_OK(make(id_of(2), wanted));
   EXPECT_STATUS(registry().assign(id_of(2), "agent"), ISOGATE_INTERNAL);
@@ -176,7 +239,7 @@ TEST_F(Uids, RecordedForTwoSandboxesAreAnErrorForTheSecond) {
 
 TEST_F(Uids, AreRegisteredAgainWhenTheRegistryWasLost) {
   if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   ASSERT_OK(make(id_of(1), wanted + 7));
   EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 7);
   EXPECT_EQ(slurp(uids_ + "/" + std::to_string(wanted + 7)), id_of(1) + "\n");
@@ -184,7 +247,7 @@ TEST_F(Uids, AreRegisteredAgainWhenTheRegistryWasLost) {
 
 TEST_F(Uids, OfASandboxWhoseRecordIsDamagedAreNotGivenToAnother) {
   if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   ASSERT_OK(make(id_of(1), wanted));
   spill(sandboxes_ + "/" + id_of(1) + "/uid", "12345x");
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1) << "the registry's entry is lost, too";
@@ -192,7 +255,7 @@ TEST_F(Uids, OfASandboxWhoseRecordIsDamagedAreNotGivenToAnother) {
 
 TEST_F(Uids, ThatWereTamperedWithAreAnError) {
   if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   ASSERT_OK(make(id_of(1), wanted));
   for (const char* text : {"0", "-1", "70000", "4294967295", "12345x", ""}) {
     spill(sandboxes_ + "/" + id_of(1) + "/uid", text);
@@ -233,7 +296,7 @@ TEST_F(Uids, OfOneSandboxAskedForByManyAtOnceIsOne) {
   std::vector<std::thread> threads;
   std::vector<uint32_t> got(8);
   for (size_t i = 0; i < got.size(); ++i)
-    threads.emplace_back([&, i] { got[i] = *registry().assign(id_of(1), "agent"); });
+    threads.emplace_back([&, i] { got[i] = *keyless(uids_, sandboxes_).assign(id_of(1), "agent"); });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(std::set<uint32_t>(got.begin(), got.end()).size(), 1U);
 }
@@ -272,7 +335,7 @@ TEST_F(Uids, ProcessesOfTheGatewayItselfAreNeverEnded) {
 TEST_F(Uids, AnotherGatewaysUidIsNotGivenOut) {
   const std::string others = top_ + "/others";
   ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   ASSERT_EQ(*registry_of(others).assign(id_of(1), "agent"), wanted);
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1) << "it stays";
@@ -285,7 +348,7 @@ TEST_F(Uids, AnotherGatewaysUidIsNotGivenOut) {
 TEST_F(Uids, LeftByAnOpenThatFailedAreReleasedWhereAnotherGatewayHasThemSince) {
   const std::string others = top_ + "/others";
   ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   ASSERT_EQ(*registry_of(others).assign(id_of(1), "agent"), wanted);
   spill(uids_ + "/" + std::to_string(wanted), id_of(2));
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
@@ -296,7 +359,7 @@ TEST_F(Uids, LeftByAnOpenThatFailedAreReleasedWhereAnotherGatewayHasThemSince) {
 TEST_F(Uids, AStateDirectoryThatIsGoneHoldsNoUid) {
   const std::string others = top_ + "/others";
   ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   ASSERT_EQ(*registry_of(others).assign(id_of(1), "agent"), wanted);
   std::filesystem::remove_all(others);
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted);
@@ -304,7 +367,7 @@ TEST_F(Uids, AStateDirectoryThatIsGoneHoldsNoUid) {
 
 TEST_F(Uids, ARecordedUidThatAnotherGatewayHasIsAnErrorAndNotAnotherUid) {
   if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
   ASSERT_TRUE(make(id_of(1), wanted).ok());
   const std::string others = top_ + "/others";
@@ -327,7 +390,7 @@ TEST_F(Uids, ClaimsThatSomebodyElseMayWriteAreNotBelieved) {
 
 TEST_F(Uids, EntriesThatAreMissingAreMadeAgainBeforeAnyIsGivenOut) {
   if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
-  const uint32_t wanted = UidRegistry::preferred("agent");
+  const uint32_t wanted = preferred("agent");
   ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
   ASSERT_TRUE(make(id_of(1), wanted).ok());
   std::filesystem::remove(uids_ + "/" + std::to_string(wanted));

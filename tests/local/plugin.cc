@@ -258,6 +258,7 @@ std::pair<isogate_status, std::string> Box::read(const std::string& path, uint32
 std::string registered_uids(const std::string& state_dir) {
   std::string all;
   for (const auto& each : std::filesystem::directory_iterator(state_dir + "/uids")) {
+    if (each.path().filename() == "key") continue;
     std::string owner;
     std::getline(std::ifstream(each.path()), owner);
     all += each.path().filename().string() + " " + owner + "\n";
