@@ -54,6 +54,15 @@ TEST(JsonBody, RefusesDeepNestingWithoutRecursing) {
   EXPECT_NE(refusal(std::string(10 << 20, '[')).find("deeper"), std::string::npos);
 }
 
+// The body itself is the first level.
+TEST(JsonBody, Takes32LevelsAndNoMore) {
+  const auto nested = [](size_t levels) {
+    return "{\"a\":" + std::string(levels - 1, '[') + std::string(levels - 1, ']') + "}";
+  };
+  EXPECT_EQ(refusal(nested(32)), "");
+  EXPECT_EQ(refusal(nested(33)), "the body is nested deeper than 32");
+}
+
 TEST(JsonBody, RefusesMoreValuesThanARequestCanMean) {
   const auto array = [](size_t count) {
     std::string text = "{\"a\":[";
