@@ -68,7 +68,8 @@ std::string integrity_of(const std::string& state_dir) {
 
 TEST_P(BadDisk, OfTheRecordsRefusesNewSandboxesAndTearsNothing) {
   begin(std::string(kLocal) + "workdir: " + elsewhere_.path() + "\n", disk_.path() + "/state");
-  ASSERT_EQ(me().out("echo kept > file; echo before"), "before\n");
+  const Json before = me().run("echo kept > file; echo before");
+  ASSERT_EQ(before.at("stdout"), "before\n");
   me("barrier").run(
       "true");  // the response to a first use means that it is on disk, and so is everything before it
   ExecStream witness(me(), {{"command", "while [ ! -e go ]; do sleep 0.05; done; echo lived"}}, 60);
@@ -86,6 +87,10 @@ TEST_P(BadDisk, OfTheRecordsRefusesNewSandboxesAndTearsNothing) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(me().out("cat file; echo meanwhile"), "kept\nmeanwhile\n");
   EXPECT_TRUE(succeeded(me().write("other", "whole")));
   EXPECT_EQ(me().get("/readyz").status, 200) << "what is open is served";
+  EXPECT_TRUE(refused(me().get("/execs/" + std::string(32, '0')), 404, "exec_not_found"));
+  const Answer journaled = me().get("/execs/" + before.at("exec_id").get<std::string>());
+  ASSERT_TRUE(succeeded(journaled)) << "the journal can be read";
+  EXPECT_EQ(journaled.body.at("outcome"), "exited");
   if (is_read_only()) {  // where it is full the records have a reserve
     EXPECT_NE(later.text.find("the state store cannot be written"), std::string::npos) << later.text;
     EXPECT_NE(gateway_->log().find("state_not_writable"), std::string::npos) << "the log does not report it";

@@ -883,6 +883,33 @@ TEST_F(FullDisk, IsReportedAndNothingIsLostOnceThereIsRoomAgain) {
   EXPECT_TRUE(put(*state, sandbox("after")).ok());
 }
 
+TEST_F(FullDisk, ExecsAreFoundMeanwhile) {
+  auto state = open(path);
+  for (const char* id : {"ended", "running"}) state->exec_opened(exec(id));
+  state->exec_closed("ended", exited(3));
+  ASSERT_TRUE(state->flush().ok());
+  fill();
+  Result<void> failed;
+  for (int i = 0; i < 2000 && failed.ok(); ++i) failed = put(*state, sandbox("full-" + std::to_string(i)));
+  ASSERT_FALSE(failed.ok());
+  state->exec_closed("running", exited(4));
+  for (const char* id : {"new", "new-and-ended"}) state->exec_opened(exec(id));
+  state->exec_closed("new-and-ended", exited(5));
+  EXPECT_FALSE(state->flush().ok());
+  for (const auto& [id, code] : {std::pair("ended", 3), {"running", 4}, {"new", -1}, {"new-and-ended", 5}}) {
+    Result<std::optional<ExecRow>> found = Error{};
+    state->find_exec(id, [&](auto answer) { found = std::move(answer); });
+    EXPECT_FALSE(state->flush().ok());
+    ASSERT_TRUE(found.ok() && *found) << id << ": " << (found.ok() ? "" : found.error().message);
+    EXPECT_EQ((*found)->exec_id, id);
+    EXPECT_EQ((*found)->ended ? (*found)->ended->exit_code.value_or(-2) : -1, code) << id;
+  }
+  Result<std::optional<ExecRow>> none = Error{};
+  state->find_exec("none", [&](auto answer) { none = std::move(answer); });
+  EXPECT_FALSE(state->flush().ok());
+  EXPECT_TRUE(none.ok() && !*none);
+}
+
 TEST_F(FullDisk, GivesUpRecordsAloudBeyondItsBound) {
   Health health;
   State::Options options;

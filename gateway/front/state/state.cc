@@ -121,12 +121,16 @@ class State::Writer {
     return *std::move(answer);
   }
 
+  // What could not be written yet is still pending.
   Result<std::optional<ExecRow>> find(const std::string& exec_id) {
     std::optional<int64_t> seq = seq_of(exec_id);
     if (!seq) return std::optional<ExecRow>();
+    if (std::optional<ExecRow> pending = pending_row(*seq)) return pending;
     Result<std::vector<ExecRow>> rows = db_->load_exec(exec_id, *seq);
     if (!rows) return rows.error();
-    return rows->empty() ? std::optional<ExecRow>() : std::optional(rows->front());
+    if (rows->empty()) return std::optional<ExecRow>();
+    if (!rows->front().ended) rows->front().ended = pending_end(*seq);
+    return std::optional(std::move(rows->front()));
   }
 
   Result<std::vector<ExecRow>> close_open(const std::string& reason, int64_t at_ms) {
@@ -177,6 +181,20 @@ class State::Writer {
     std::lock_guard lock(mutex_);
     auto known = known_.find(exec_id);
     return known == known_.end() ? std::nullopt : std::optional(known->second);
+  }
+
+  std::optional<ExecRow> pending_row(int64_t seq) const {
+    std::lock_guard lock(mutex_);
+    const std::vector<NewExec>& opened = pending_.opened;
+    if (opened.empty() || seq < opened.front().seq) return std::nullopt;
+    return opened[static_cast<size_t>(seq - opened.front().seq)].row;
+  }
+
+  std::optional<ExecOutcome> pending_end(int64_t seq) const {
+    std::lock_guard lock(mutex_);
+    for (const ClosedExec& closed : pending_.closed)
+      if (closed.seq == seq) return closed.outcome;
+    return std::nullopt;
   }
 
   void run() {
@@ -352,8 +370,8 @@ void State::exec_closed(const std::string& exec_id, ExecOutcome outcome) {
 }
 
 void State::find_exec(std::string exec_id, std::function<void(Result<std::optional<ExecRow>>)> found) {
-  writer_->then([this, exec_id = std::move(exec_id), found = std::move(found)](const Result<void>& before) {
-    before ? found(writer_->find(exec_id)) : found(before.error());
+  writer_->then([this, exec_id = std::move(exec_id), found = std::move(found)](const Result<void>&) {
+    found(writer_->find(exec_id));
   });
 }
 

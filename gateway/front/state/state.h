@@ -122,7 +122,7 @@ class State {
   void exec_opened(ExecRow row);
   void exec_closed(const std::string& exec_id, ExecOutcome outcome);
 
-  // Sees all changes before it.
+  // Sees all changes before it, also while they cannot be written.
   void find_exec(std::string exec_id, std::function<void(Result<std::optional<ExecRow>>)> found);
 
   // All changes before it are on disk, or why not.
