@@ -57,7 +57,7 @@ class Ending:
     outcome: Outcome
     exit_code: int | None  #: 128+n for a signal, 124 for a timeout, 137 for out of memory; None where not known
     signal: str | None  #: the name of the one that ended the program
-    stdout_bytes: int  #: that the program wrote, including those that are not kept
+    stdout_bytes: int  #: that the program wrote, kept or not; 0 also if not known, with `unknown`
     stderr_bytes: int
     truncated: bool  #: the cap cut stdout or stderr
     duration_ms: float
