@@ -77,7 +77,7 @@ Task<void> handle_readyz(App& app, Exchange& exchange) {
   co_await send_json(exchange, std::move(body));
 }
 
-// A key's tenant sees its own alone; the listener for metrics is the operator's.
+// Of disks a key's tenant sees its own alone; the listener for metrics is the operator's.
 Task<void> handle_metrics(App& app, Exchange& exchange) {
   const std::string& tenant = exchange.principal.tenant;
   co_await app.sandboxes.disks.look(tenant);
