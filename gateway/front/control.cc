@@ -16,6 +16,8 @@ using nlohmann::json;
 
 namespace {
 
+constexpr size_t kReserved = 8;  // a record takes one; the others are for the threads beside
+
 void send_json_record(int control, const json& record) {
   const std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
   const auto sent = ipc::send_record(control, text, {}, ipc::Wait::kDont);
@@ -57,6 +59,15 @@ Result<StartOrder> receive_start(int control) {
 Control::Control(asio::any_io_executor executor, int control, ControlHooks hooks)
     : socket_(std::move(executor), control), hooks_(std::move(hooks)) {
   socket_.native_non_blocking(true);
+  keep_reserve();
+}
+
+void Control::keep_reserve() {
+  while (reserve_.size() < kReserved) {
+    auto event = make_event();
+    if (!event) return;
+    reserve_.push_back(std::move(*event));
+  }
 }
 
 void Control::send(const char* type, const std::string& message) {
@@ -80,16 +91,20 @@ void send_fatal(int control, const std::string& message) {
 
 asio::awaitable<void> Control::run() {
   for (;;) {
-    auto received = ipc::receive_record(socket_.native_handle(), ipc::Wait::kDont);
-    if (received) {
-      take(received->bytes, std::move(received->fds));
-      continue;
-    }
-    if (received.error().os_errno != EAGAIN) break;
     boost::system::error_code error;
     co_await socket_.async_wait(asio::posix::stream_descriptor::wait_read,
                                 asio::redirect_error(asio::use_awaitable, error));
     if (error) break;
+    reserve_.clear();
+    auto received = ipc::receive_record(socket_.native_handle(), ipc::Wait::kDont);
+    if (!received && received.error().os_errno != EAGAIN) break;
+    if (received && received->fds_lost) {
+      log::error("control_record_lost", {{"reason", "the front is out of descriptors"}});
+      socket_.close(error);  // the supervisor sees at once that this front ends
+      break;
+    }
+    if (received) take(received->bytes, std::move(received->fds));
+    keep_reserve();
   }
   hooks_.ended();
 }
@@ -99,11 +114,9 @@ void Control::take(const std::string& text, std::vector<Fd> fds) {
     const json record = json::parse(is_shallow(text) ? text : "");
     const std::string type = record.at("type");
     if (type == "backend" && record.at("state") == "up") {
-      if (fds.size() == 1)
-        hooks_.host_up(record.at("name"), {record.at("generation"), record.at("settings")},
-                       std::move(fds[0]));
-      else  // out of descriptors: this one cannot be talked to, the next one may
-        send_stuck(record.at("name"), record.at("generation"), "the front is out of descriptors");
+      if (fds.size() != 1)
+        return log::error("control_record_malformed", {{"reason", "a backend host without its socket"}});
+      hooks_.host_up(record.at("name"), {record.at("generation"), record.at("settings")}, std::move(fds[0]));
     } else if (type == "backend") {
       hooks_.host_down(record.at("name"), record.at("generation"), record.at("reason"),
                        record.value("quarantined", false), record.value("restarting", false));

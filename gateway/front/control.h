@@ -36,9 +36,12 @@ struct ControlHooks {
       host_down;
   std::function<void(Config config, std::string local_key_sha256, TlsMaterial tls)> reload;
   std::function<void(unsigned deadline_sec)> drain;
-  std::function<void()> ended;  // the supervisor is gone
+  std::function<void()> ended;  // the supervisor is gone, or a record of it is lost: the front has to end
 };
 
+// A record is lost when the process has no descriptor for what comes with it: a large configuration, a host's
+// socket. So some are kept in reserve, whatever tenants hold open. Should they not suffice, the front ends:
+// the next one gets everything again.
 class Control {
  public:
   Control(boost::asio::any_io_executor executor, int control, ControlHooks hooks);
@@ -46,12 +49,15 @@ class Control {
   boost::asio::awaitable<void> run();
   void send(const char* type, const std::string& message = {});
   void send_stuck(const std::string& backend, uint64_t generation, const std::string& why);
+  // Completes the reserve as far as there is room: the socket of a host takes one of it.
+  void keep_reserve();
 
  private:
   void take(const std::string& text, std::vector<Fd> fds);
 
   boost::asio::posix::stream_descriptor socket_;
   ControlHooks hooks_;
+  std::vector<Fd> reserve_;
 };
 
 // The same before there is an executor.

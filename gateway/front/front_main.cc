@@ -264,6 +264,7 @@ class Front {
                   const auto now = std::chrono::steady_clock::now();
                   app_.peer_lines.tick(now);
                   app_.e2b->watchers.tick(now);
+                  control_.keep_reserve();
                 },
             .connection_refused =
                 [this](std::string_view limit) { app_.metrics.connection_refused(limit); }});

@@ -1,6 +1,13 @@
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
+#include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/eventually.h"
 #include "tests/faults/faults.h"
@@ -113,6 +120,96 @@ TEST(FewDescriptors, TooFewForTwoTenantsAreNoStart) {
         std::_Exit(testing::Test::HasFailure() ? 1 : 0);
       },
       testing::ExitedWithCode(0), "");
+}
+
+// The soft limit, set by a process of the front's user: on some machines root may not.
+void limit_open_files(pid_t pid, rlim_t most) {
+  const auto uid = static_cast<uid_t>(std::stoul(status_field(pid, "Uid")));
+  const auto gid = static_cast<gid_t>(std::stoul(status_field(pid, "Gid")));
+  const pid_t helper = ::fork();
+  if (helper == 0) {
+    rlimit limit{};
+    const bool is_set = ::setresgid(gid, gid, gid) == 0 && ::setresuid(uid, uid, uid) == 0 &&
+                        ::prlimit(pid, RLIMIT_NOFILE, nullptr, &limit) == 0;
+    limit.rlim_cur = std::min(most, limit.rlim_max);
+    ::_exit(is_set && ::prlimit(pid, RLIMIT_NOFILE, &limit, nullptr) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(helper, &status, 0), helper);
+  EXPECT_EQ(status, 0) << "the limit of process " << pid << " cannot be set";
+}
+
+rlim_t lowest_free_descriptor(pid_t pid) {
+  std::set<int> open;
+  for (const auto& [fd, path] : open_files(pid)) open.insert(fd);
+  int lowest = 0;
+  while (open.contains(lowest)) ++lowest;
+  return static_cast<rlim_t>(lowest);
+}
+
+// So many keys that the configuration travels in a memfd.
+std::string yaml_with_keys(const std::string& names, int max_execs) {
+  std::string yaml = std::string(kLocal) + "limits: {max_execs: " + std::to_string(max_execs) + "}\nkeys:\n";
+  const auto add = [&yaml](const std::string& name, const std::string& key) {
+    yaml += "  - {name: " + name + ", tenant: " + name + ", sha256: " + sha256_hex(key) + "}\n";
+  };
+  for (const char name : names) add(std::string(1, name), std::string(64, name));
+  for (int i = 0; i < 700; ++i) add("other" + std::to_string(i), "key of other " + std::to_string(i));
+  return yaml;
+}
+
+size_t count_of(const Gateway& gateway, const std::string& event) {
+  const std::string log = gateway.log(), text = "\"event\":\"" + event + "\"";
+  size_t count = 0;
+  for (size_t at = 0; (at = log.find(text, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+TEST(FewDescriptors, AFrontWithoutAnyTakesAReloadAndNewHosts) {
+  SKIP_UNLESS_STARTABLE();
+  const auto gateway = start(yaml_with_keys("ab", 60));
+  const Caller kept(gateway->url(), std::string(64, 'a'), "mine");
+  const Caller revoked(gateway->url(), std::string(64, 'b'), "mine");
+  EXPECT_EQ(kept.out("echo works"), "works\n");
+  HttpConnection connection(gateway->url());
+  EXPECT_EQ(connection.request("GET", "/sandboxes", revoked.headers()).status, 200);
+  const pid_t front = front_of(*gateway);
+  limit_open_files(front, lowest_free_descriptor(front));
+  std::vector<HttpConnection> waiting;  // each takes a descriptor that becomes free
+  for (int i = 0; i < 16; ++i) waiting.emplace_back(gateway->url());
+  EXPECT_TRUE(eventually(10, [&] { return count_of(*gateway, "accept_paused") > 0; })) << gateway->log();
+  for (const int max_execs : {61, 62}) {
+    const pid_t host = host_of(*gateway, "local");
+    gateway->reload(yaml_with_keys("a", max_execs));
+    EXPECT_EQ(connection.request("GET", "/sandboxes", revoked.headers()).status, 401);
+    EXPECT_TRUE(eventually(10, [&] { return !alive(host); })) << "the backend host is not replaced";
+  }
+  ASSERT_EQ(::kill(host_of(*gateway, "local"), SIGKILL), 0);
+  EXPECT_TRUE(eventually(10, [&] { return count_of(*gateway, "backend_up") == 4; })) << gateway->log();
+  EXPECT_EQ(connection.request("GET", "/sandboxes", kept.headers()).status, 200);
+  limit_open_files(front, RLIM_INFINITY);
+  gateway->reload(yaml_with_keys("a", 62));  // the limit of connections follows that of open files
+  EXPECT_TRUE(works_within(10, kept));
+  EXPECT_EQ(revoked.get("/sandboxes").status, 401);
+  EXPECT_EQ(front_of(*gateway), front);
+  EXPECT_EQ(count_of(*gateway, "backend_host_started"), 4U) << gateway->log();
+  EXPECT_EQ(count_of(*gateway, "backend_quarantined"), 0U);
+}
+
+TEST(FewDescriptors, AFrontThatLosesARecordIsReplacedByOneWithTheNewConfiguration) {
+  SKIP_UNLESS_STARTABLE();
+  const auto gateway = start(yaml_with_keys("ab", 60));
+  const Caller kept(gateway->url(), std::string(64, 'a'), "mine");
+  const Caller revoked(gateway->url(), std::string(64, 'b'), "mine");
+  EXPECT_EQ(revoked.get("/sandboxes").status, 200);
+  const pid_t front = front_of(*gateway);
+  limit_open_files(front, 3);  // its reserve is above
+  gateway->reload(yaml_with_keys("a", 60));
+  EXPECT_TRUE(works_within(10, kept));
+  EXPECT_EQ(revoked.get("/sandboxes").status, 401);
+  EXPECT_NE(front_of(*gateway), front);
+  EXPECT_EQ(count_of(*gateway, "control_record_lost"), 1U) << gateway->log();
+  EXPECT_EQ(count_of(*gateway, "backend_down"), 0U) << gateway->log();
 }
 
 }  // namespace
