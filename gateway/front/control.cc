@@ -121,9 +121,16 @@ void Control::take(const std::string& text, std::vector<Fd> fds) {
       hooks_.host_down(record.at("name"), record.at("generation"), record.at("reason"),
                        record.value("quarantined", false), record.value("restarting", false));
     } else if (type == "reload") {
+      const uint64_t number = record.at("number");
+      TlsMaterial tls = tls_of(record);
       auto config = config_from_json(record.at("config").dump());
-      if (!config) return log::error("reload_not_taken", {{"reason", config.error().message}});
-      hooks_.reload(std::move(*config), record.value("local_key_sha256", ""), tls_of(record));
+      const Result<void> adopted =
+          config ? hooks_.adopt(std::move(*config), record.value("local_key_sha256", ""), std::move(tls))
+                 : Result<void>(config.error());
+      json answer{{"type", adopted ? "reloaded" : "reload_refused"}, {"number", number}};
+      if (!adopted) answer["message"] = adopted.error().message;
+      send_json_record(socket_.native_handle(), answer);
+      if (adopted) hooks_.adopted();
     } else if (type == "drain") {
       hooks_.drain(record.value("deadline_sec", 30u));
     }

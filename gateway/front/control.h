@@ -34,7 +34,11 @@ struct ControlHooks {
   std::function<void(const std::string& name, uint64_t generation, std::string reason, bool quarantined,
                      bool restarting)>
       host_down;
-  std::function<void(Config config, std::string local_key_sha256, TlsMaterial tls)> reload;
+  // A reload has two steps, and the supervisor gets the answer between them: it has to have it before the
+  // sockets of removed hosts are closed. First the front adopts the configuration; an error: it has changed
+  // nothing. Then its parts follow.
+  std::function<Result<void>(Config config, std::string local_key_sha256, TlsMaterial tls)> adopt;
+  std::function<void()> adopted;
   std::function<void(unsigned deadline_sec)> drain;
   std::function<void()> ended;  // the supervisor is gone, or a record of it is lost: the front has to end
 };

@@ -201,11 +201,11 @@ class Front {
                                                    : State::kFailed;
                   app_.backends.host_down(name, generation, std::move(reason), state);
                 },
-            .reload =
+            .adopt =
                 [this](Config config, std::string local_key_sha256, TlsMaterial tls) {
-                  order_.local_key_sha256 = std::move(local_key_sha256);
-                  reload(std::move(config), std::move(tls));
+                  return adopt(std::move(config), std::move(local_key_sha256), std::move(tls));
                 },
+            .adopted = [this] { follow_config(); },
             .drain =
                 [this](unsigned deadline) {
                   asio::co_spawn(io_, drain(std::chrono::seconds(deadline)), asio::detached);
@@ -303,25 +303,26 @@ class Front {
     return {};
   }
 
-  void reload(Config config, TlsMaterial tls) {
-    auto made = Authenticator::make(authenticator_options(config, order_.local_key_sha256, order_.peer_uids));
-    if (!made) {
-      log::error("reload_refused", {{"reason", made.error().message}});
-      return;
-    }
+  // An error: nothing has changed.
+  Result<void> adopt(Config config, std::string local_key_sha256, TlsMaterial tls) {
+    auto made = Authenticator::make(authenticator_options(config, local_key_sha256, order_.peer_uids));
+    if (!made) return made.error();
     if (server_) {
-      if (auto set = set_tls(tls, config.tls); !set) {
-        log::error("reload_refused", {{"reason", set.error().message}});
-        return;
-      }
+      if (auto set = set_tls(tls, config.tls); !set) return set;
       if (tls.client_ca != order_.tls.client_ca) server_->forget_certificates();
     }
     if (config.log.level != app_.config.log.level)
       if (auto set = log::start("front", config.log.level, ""); !set)
         log::error("log_level_not_changed", {{"reason", set.error().message}});
+    order_.local_key_sha256 = std::move(local_key_sha256);
     order_.tls = std::move(tls);
     app_.authenticator = std::move(*made);
     app_.config = std::move(config);
+    return {};
+  }
+
+  // What has a copy of the configuration gets the adopted one.
+  void follow_config() {
     app_.backends.reconfigure(app_.config);
     app_.sandboxes.upkeep.release_removed();
     set_limits();

@@ -29,18 +29,26 @@ std::string string_member(const Json& json, const char* name) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+uint64_t unsigned_member(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
+}
+
 }  // namespace
 
 Result<FromChild> parse_from_child(const std::string& record) {
   const Json json = Json::parse(record, nullptr, false);
   if (!json.is_object()) return invalid("a control record that is no JSON object");
-  FromChild parsed{string_member(json, "type"), string_member(json, "message"),
-                   string_member(json, "reason").substr(0, 256), 0, std::nullopt};
+  FromChild parsed{string_member(json, "type"),
+                   string_member(json, "message"),
+                   string_member(json, "reason").substr(0, 256),
+                   unsigned_member(json, "generation"),
+                   unsigned_member(json, "number"),
+                   std::nullopt};
   if (json.contains("setting")) parsed.setting = string_member(json, "setting");
-  if (const auto found = json.find("generation"); found != json.end() && found->is_number_unsigned())
-    parsed.generation = found->get<uint64_t>();
   if (parsed.type != "ready" && parsed.type != "drained" && parsed.type != "fatal" &&
-      parsed.type != "failed" && parsed.type != "stuck" && parsed.type != "violation")
+      parsed.type != "failed" && parsed.type != "stuck" && parsed.type != "reloaded" &&
+      parsed.type != "reload_refused" && parsed.type != "violation")
     return invalid("a control record of unknown type `" + parsed.type.substr(0, 32) + "`");
   return parsed;
 }
@@ -77,9 +85,10 @@ std::string front_start_message(const FrontStart& start) {
                   {"state_dir", start.state_dir}});
 }
 
-std::string front_reload_message(const Config& config, const std::string& local_key_sha256,
+std::string front_reload_message(uint64_t number, const Config& config, const std::string& local_key_sha256,
                                  const TlsMaterial& tls) {
   return text_of({{"type", "reload"},
+                  {"number", number},
                   {"config", Json::parse(front_document(config))},
                   {"local_key_sha256", local_key_sha256},
                   {"tls", tls_of(tls)}});

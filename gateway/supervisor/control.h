@@ -16,13 +16,14 @@
 namespace isogate::supervisor {
 
 // A record of a child: {"type":"ready"}, "drained", "fatal" and "failed" with a message; of the front also
-// "stuck" with a backend's name, the generation of its host, which it has abandoned, and the reason, and
+// "stuck" with a backend's name, the generation of its host, which it has abandoned, and the reason;
+// "reloaded", and "reload_refused" with the reason as message, with the number of the reload; and
 // "violation" with the system call that its filter is about to kill it for. With "failed", a backend host
 // whose configuration is wrong names the "setting" of its backend that the operator has to correct: "config",
 // "plugin", …, or "" for the backend itself.
 struct FromChild {
   std::string type, message, reason;
-  uint64_t generation = 0;
+  uint64_t generation = 0, number = 0;
   std::optional<std::string> setting;
 };
 Result<FromChild> parse_from_child(const std::string& record);
@@ -42,7 +43,8 @@ struct FrontStart {
   const TlsMaterial* tls;
 };
 std::string front_start_message(const FrontStart& start);
-std::string front_reload_message(const Config& config, const std::string& local_key_sha256,
+// The front answers with `number`.
+std::string front_reload_message(uint64_t number, const Config& config, const std::string& local_key_sha256,
                                  const TlsMaterial& tls);
 // `settings`: the first generation that had the same ones; the front learns nothing else of them.
 std::string backend_up_message(const std::string& name, uint64_t generation, uint64_t settings);

@@ -88,6 +88,10 @@ void FrontProcess::receive() {
       events_.drained();
     } else if (record.type == "stuck") {
       events_.stuck(record.message, record.generation, record.reason);
+    } else if (record.type == "reloaded") {
+      events_.reloaded(record.number);
+    } else if (record.type == "reload_refused") {
+      events_.reload_refused(record.number, record.message);
     } else if (record.type == "violation") {
       forbidden_call_ = record.message.substr(0, 64);
     } else if (record.type == "fatal") {

@@ -26,6 +26,7 @@
 #include "gateway/supervisor/local_key.h"
 #include "gateway/supervisor/process_setup.h"
 #include "gateway/supervisor/tls_files.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/text.h"
 
@@ -120,8 +121,12 @@ class Supervisor {
   void kill_everything();
   void settle_start(TimePoint now);
   void reload();
-  void settle_reload();
+  void settle_reload(TimePoint now);
+  void offer_reload(TimePoint now);
+  void adopt_reload();
+  void drop_reload(const std::string& reason);
   void refuse_reload(const std::string& reason);
+  [[nodiscard]] bool is_offered(uint64_t number) const;
   void apply(const Config& config);
   [[nodiscard]] std::string addresses() const;
 
@@ -129,6 +134,8 @@ class Supervisor {
     Config config;
     ReloadSecrets secrets;
     SettingPlaces places;
+    uint64_t number = 0;                     // once the front was offered it
+    TimePoint answer_by = TimePoint::max();  // if it is ready; else counted from then on
   };
 
   const ServeOptions& options_;
@@ -143,7 +150,8 @@ class Supervisor {
   bool starting_ = true;  // until every first host has settled
   bool front_started_ = false;
   TimePoint front_deadline_ = TimePoint::max();  // it starts then, whoever has not settled
-  std::optional<PendingReload> pending_;         // its hosts are on trial
+  std::optional<PendingReload> pending_;         // its hosts are on trial, then the front is asked
+  uint64_t reloads_ = 0;                         // that a front was offered
   bool reload_again_ = false;
   int exit_code_ = 0;
 };
@@ -158,18 +166,26 @@ Supervisor::Supervisor(const Config& config, const ServeOptions& options) : opti
   FrontProcess::Events events;
   events.started = [this] { backends_.each(&BackendSlot::announce); };
   events.ready = [this] {
+    if (pending_) pending_->answer_by = Clock::now() + context_.timings.reload;
     log::info("ready", {{"listen", addresses()}});
     notify_service_manager("READY=1");
   };
   events.lost = [this] {
     if (phase_ == Phase::kDraining) backends_.each(&BackendSlot::retire);
     if (phase_ < Phase::kStopping) backends_.each(&BackendSlot::front_lost);
+    if (pending_ && is_offered(pending_->number)) adopt_reload();  // the next front starts with it
   };
   events.drained = [this] {
     if (phase_ == Phase::kDraining) stop_hosts();
   };
   events.stuck = [this](const std::string& backend, uint64_t generation, const std::string& why) {
     backends_.stuck(backend, generation, why);
+  };
+  events.reloaded = [this](uint64_t number) {
+    if (is_offered(number)) adopt_reload();
+  };
+  events.reload_refused = [this](uint64_t number, const std::string& why) {
+    if (is_offered(number)) drop_reload(why);
   };
   events.hopeless = [this](const std::string& reason) { give_up(reason); };
   front_ = std::make_unique<FrontProcess>(context_, listeners_, std::move(events));
@@ -309,7 +325,7 @@ void Supervisor::advance(TimePoint now) {
   front_->tick(now);
   backends_.tick(now);
   if (phase_ == Phase::kRunning && starting_) settle_start(now);
-  if (phase_ == Phase::kRunning && pending_) settle_reload();
+  if (phase_ == Phase::kRunning && pending_) settle_reload(now);
   if (phase_ == Phase::kDraining && (now >= phase_deadline_ || !front_->running())) {
     if (front_->running()) log::warn("front_drain_timed_out", {});
     stop_hosts();
@@ -321,7 +337,8 @@ void Supervisor::advance(TimePoint now) {
 int Supervisor::poll_timeout() const {
   const bool waits = !front_started_ && phase_ == Phase::kRunning;
   const TimePoint front = waits ? front_deadline_ : front_->next_deadline();
-  const TimePoint next = std::min({front, backends_.next_deadline(), phase_deadline_});
+  const TimePoint answer = pending_ && front_->ready() ? pending_->answer_by : TimePoint::max();
+  const TimePoint next = std::min({front, backends_.next_deadline(), phase_deadline_, answer});
   if (next == TimePoint::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
   return static_cast<int>(std::clamp<long long>(left, 0, 60000));
@@ -402,7 +419,7 @@ void Supervisor::reload() {
     return refuse_reload("with the settings that only a restart changes: " + valid.error().message);
   pending_ = PendingReload{std::move(merged), std::move(*secrets), std::move(loaded->places)};
   backends_.try_out(pending_->config);
-  settle_reload();
+  settle_reload(Clock::now());
 }
 
 void Supervisor::refuse_reload(const std::string& reason) {
@@ -410,22 +427,48 @@ void Supervisor::refuse_reload(const std::string& reason) {
   notify_service_manager("READY=1");
 }
 
-// Once every backend host on trial is decided: all of the new configuration is adopted, or none of it.
-void Supervisor::settle_reload() {
-  if (const auto mistake = backends_.mistake(pending_->config.backends)) {
-    const std::string reason = setting_prefix(pending_->places, mistake->setting) + mistake->reason;
-    pending_.reset();
-    backends_.each(&BackendSlot::drop_trial);
-    refuse_reload(reason);
+// Once every backend host on trial is decided, the front is asked. All of the new configuration is adopted,
+// or none of it.
+void Supervisor::settle_reload(TimePoint now) {
+  if (is_offered(pending_->number)) {
+    if (!front_->ready() || now < pending_->answer_by) return;
+    pending_->answer_by = TimePoint::max();
+    front_->kill("did not adopt a new configuration within " + seconds_text(context_.timings.reload));
+  } else if (const auto mistake = backends_.mistake(pending_->config.backends)) {
+    drop_reload(setting_prefix(pending_->places, mistake->setting) + mistake->reason);
   } else if (backends_.settled()) {
-    const PendingReload taken = std::move(*pending_);
-    pending_.reset();
-    context_.local_key_sha256 = taken.secrets.local_key_sha256;
-    context_.tls = taken.secrets.tls;
-    apply(taken.config);
-    notify_service_manager("READY=1");
+    offer_reload(now);
   }
-  if (!pending_ && std::exchange(reload_again_, false)) reload();
+}
+
+void Supervisor::offer_reload(TimePoint now) {
+  if (!front_->running()) return adopt_reload();  // the next front starts with it
+  pending_->number = ++reloads_;
+  pending_->answer_by = now + context_.timings.reload;
+  const ReloadSecrets& secrets = pending_->secrets;
+  front_->send(
+      front_reload_message(pending_->number, pending_->config, secrets.local_key_sha256, secrets.tls), {});
+}
+
+bool Supervisor::is_offered(uint64_t number) const {
+  return phase_ == Phase::kRunning && pending_ && number != 0 && pending_->number == number;
+}
+
+void Supervisor::adopt_reload() {
+  const PendingReload taken = std::move(*pending_);
+  pending_.reset();
+  context_.local_key_sha256 = taken.secrets.local_key_sha256;
+  context_.tls = taken.secrets.tls;
+  apply(taken.config);
+  notify_service_manager("READY=1");
+  if (std::exchange(reload_again_, false)) reload();
+}
+
+void Supervisor::drop_reload(const std::string& reason) {
+  pending_.reset();
+  backends_.each(&BackendSlot::drop_trial);
+  refuse_reload(reason);
+  if (std::exchange(reload_again_, false)) reload();
 }
 
 void Supervisor::apply(const Config& config) {
@@ -434,8 +477,6 @@ void Supervisor::apply(const Config& config) {
   if (level != context_.config.log.level)
     if (auto started = start_log(); !started)
       log::error("log_level_change_failed", {{"reason", started.error().message}});
-  if (front_->running())
-    front_->send(front_reload_message(context_.config, context_.local_key_sha256, context_.tls), {});
   backends_.take_over(context_.config.backends);
   log::info("reloaded", {{"backends", context_.config.backends.size()}});
 }

@@ -25,6 +25,7 @@ namespace isogate {
 struct SupervisorTimings {
   std::chrono::milliseconds ready{30000};       // start of a child to its `ready`
   std::chrono::milliseconds first_hosts{5000};  // the front serves once all have settled, or after this time
+  std::chrono::milliseconds reload{10000};      // a reload, to the answer of a front that is ready
   std::chrono::milliseconds drain_extra{budget::kDrainExtra};  // beyond drain_timeout_sec
   std::chrono::milliseconds stop{
       budget::kHostStop};                           // `stop` to the end of a host, which closes its sandboxes

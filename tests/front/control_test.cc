@@ -76,9 +76,13 @@ class FrontControl : public testing::Test {
     hooks.host_up = [this](const std::string&, HostIdentity, Fd socket) {
       hosts_.push_back(std::move(socket));
     };
-    hooks.reload = [this](const Config& config, const std::string&, const TlsMaterial&) {
-      EXPECT_EQ(config.keys.size(), 700U);
-      ++reloads_;
+    hooks.adopt = [this](const Config& config, const std::string&, const TlsMaterial&) {
+      keys_ = config.keys.size();
+      return refuse_ ? Result<void>(invalid("no such tenant")) : Result<void>();
+    };
+    hooks.adopted = [this] {
+      answer_ = next_answer();
+      ++followed_;
     };
     hooks.ended = [this] { ended_ = true; };
     control_.emplace(io_.get_executor(), pair->b.release(), hooks);
@@ -95,14 +99,43 @@ class FrontControl : public testing::Test {
       return holds();
     });
   }
+  json next_answer() {
+    const auto received = ipc::receive_bytes(supervisor_.get(), ipc::Wait::kDont);
+    return received ? json::parse(*received) : json();
+  }
 
   asio::io_context io_;
   Fd supervisor_;
   std::optional<Control> control_;
   std::vector<Fd> hosts_;
-  size_t reloads_ = 0;
-  bool ended_ = false;
+  size_t keys_ = 0, followed_ = 0;
+  json answer_;  // that was there when the parts followed
+  bool refuse_ = false, ended_ = false;
 };
+
+TEST_F(FrontControl, AnswersAReloadBeforeItsPartsFollow) {
+  send(large_reload());
+  EXPECT_TRUE(run_until([&] { return followed_ == 1; }));
+  EXPECT_EQ(keys_, 700U);
+  EXPECT_EQ(answer_, json({{"type", "reloaded"}, {"number", 3}}));
+}
+
+TEST_F(FrontControl, AnswersARefusedReloadWithTheReason) {
+  refuse_ = true;
+  send(large_reload());
+  send(R"({"type":"reload","number":4,"config":{"surplus":1},"tls":{"certificate":"","key":"",)"
+       R"("client_ca":"","client_required":false}})");
+  std::vector<json> answers;
+  EXPECT_TRUE(run_until([&] {
+    if (json answer = next_answer(); !answer.is_null()) answers.push_back(std::move(answer));
+    return answers.size() == 2;
+  }));
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0], json({{"type", "reload_refused"}, {"number", 3}, {"message", "no such tenant"}}));
+  EXPECT_EQ(answers[1].value("type", ""), "reload_refused");
+  EXPECT_EQ(answers[1].value("number", 0), 4);
+  EXPECT_EQ(followed_, 0U);
+}
 
 TEST_F(FrontControl, TakesReloadsAndHostsWithoutAFreeDescriptor) {
   const auto socket = make_event();
@@ -114,7 +147,7 @@ TEST_F(FrontControl, TakesReloadsAndHostsWithoutAFreeDescriptor) {
     const NoDescriptorIsFree limit;
     EXPECT_TRUE(run_until([&] { return hosts_.size() == 2; }));
   }
-  EXPECT_EQ(reloads_, 2U);
+  EXPECT_EQ(followed_, 2U);
   EXPECT_FALSE(ended_);
 }
 

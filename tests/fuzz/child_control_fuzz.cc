@@ -83,7 +83,7 @@ void look_at_stop(const std::string& record) {
 // --- what the front receives then
 
 struct Told {
-  size_t orders = 0, ended = 0;
+  size_t orders = 0, adopted = 0, ended = 0;
 };
 
 front::ControlHooks hooks_of(Told& told) {
@@ -93,10 +93,12 @@ front::ControlHooks hooks_of(Told& told) {
     ++told.orders;
   };
   hooks.host_down = [&told](const std::string&, uint64_t, const std::string&, bool, bool) { ++told.orders; };
-  hooks.reload = [&told](const Config& config, const std::string&, const TlsMaterial&) {
+  hooks.adopt = [&told](const Config& config, const std::string&, const TlsMaterial&) {
     require(config_from_json(config_to_json(config)).ok());
-    ++told.orders;
+    ++told.adopted;
+    return Result<void>();
   };
+  hooks.adopted = [] {};
   hooks.drain = [&told](unsigned) { ++told.orders; };
   hooks.ended = [&told] { ++told.ended; };
   return hooks;
@@ -115,8 +117,16 @@ void look_at_orders(const std::vector<std::string>& records, size_t with_descrip
   boost::asio::co_spawn(io, control.run(), boost::asio::detached);
   io.run();
   require(told.ended == 1);
-  require(!ipc::receive_bytes(pair->b.get(), ipc::Wait::kDont).ok());
-  require(told.orders <= sent);
+  // It answers each reload.
+  size_t adopted = 0, refused = 0;
+  for (;;) {
+    const auto answer = ipc::receive_bytes(pair->b.get(), ipc::Wait::kDont);
+    if (!answer.ok()) break;
+    const auto from_child = supervisor::parse_from_child(*answer);
+    require(from_child.ok() && (from_child->type == "reloaded" || from_child->type == "reload_refused"));
+    ++(from_child->type == "reloaded" ? adopted : refused);
+  }
+  require(adopted == told.adopted && told.orders + adopted + refused <= sent);
 }
 
 }  // namespace

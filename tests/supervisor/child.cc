@@ -94,6 +94,11 @@ int front() {
       if (message["state"] == "down") backends.erase(message["name"]);
       if (message["state"] == "up") backends[message["name"]] = std::move(record->fds.at(0));
     } else if (type == "reload") {
+      if (act == "mute") continue;
+      Json answer = {{"type", "reloaded"}, {"number", message["number"]}};
+      if (act == "refuses") answer.update({{"type", "reload_refused"}, {"message", "no such tenant"}});
+      tell_supervisor(answer);
+      if (act == "refuses") continue;
       const Json all = message["config"]["backends"];
       std::erase_if(backends, [&](const auto& each) {
         return std::none_of(all.begin(), all.end(),

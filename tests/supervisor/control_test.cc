@@ -58,6 +58,10 @@ TEST(Control, only_known_messages_are_taken) {
   EXPECT_EQ(stuck->generation, 7u);
   EXPECT_EQ(stuck->reason, "why");
   EXPECT_EQ(parse_from_child(R"({"type":"stuck","message":"one","generation":-7})")->generation, 0u);
+  const auto refused = parse_from_child(R"({"type":"reload_refused","number":3,"message":"why"})");
+  EXPECT_EQ(refused->number, 3u);
+  EXPECT_EQ(refused->message, "why");
+  EXPECT_EQ(parse_from_child(R"({"type":"reloaded","number":3})")->type, "reloaded");
   for (const char* bad :
        {"", "ready", "[]", "{}", R"({"type":7})", R"({"type":"start"})", "{\"type\":\"ready\""})
     EXPECT_FALSE(parse_from_child(bad).ok()) << bad;

@@ -204,6 +204,50 @@ TEST_F(Reload, keys_that_come_and_go_reach_the_front) {
             gateway.line("front got start")["message"]["local_key_sha256"]);
 }
 
+TEST_F(Reload, a_front_that_does_not_answer_is_replaced_by_one_with_the_new_configuration) {
+  Supervised gateway({.instance = "mute", .change_options = [](ServeOptions& options) {
+                        options.timings.reload = std::chrono::milliseconds(300);
+                      }});
+  gateway.told_front("one", "up");
+  gateway.reload([](Config& config) {
+    config.limits.exec_queue = 7;
+    config.backends.push_back(backend("two"));
+  });
+  EXPECT_EQ(gateway.line("front_killed")["reason"], "did not adopt a new configuration within 300 ms");
+  EXPECT_EQ(gateway.line("front got start", 2)["message"]["config"]["limits"]["exec_queue"], 7);
+  gateway.told_front("two", "up");
+  gateway.told_front("one", "up", 2);
+  std::vector<std::string> order;
+  for (const Json& line : gateway.lines())
+    for (const char* event : {"front got reload", "front_killed", "front_crashed", "reloaded"})
+      if (line.value("event", "") == event) order.emplace_back(event);
+  EXPECT_EQ(Json(order), Json({"front got reload", "front_killed", "reloaded", "front_crashed"}));
+  EXPECT_EQ(gateway.count("backend_down"), 0);
+}
+
+TEST_F(Reload, what_the_front_refuses_changes_nothing) {
+  Supervised gateway({.instance = "refuses"});
+  gateway.told_front("one", "up");
+  gateway.reload([](Config& config) { config.backends = {backend("one", "serve"), backend("two")}; });
+  EXPECT_EQ(gateway.line("reload_refused")["reason"], "no such tenant");
+  EXPECT_TRUE(gone_within(gateway.host_pid("one", 2), 5)) << "hosts on trial end";
+  EXPECT_TRUE(gone_within(gateway.host_pid("two"), 5));
+  EXPECT_TRUE(runs(gateway.host_pid("one")));
+  EXPECT_EQ(gateway.count("reloaded"), 0);
+  EXPECT_EQ(gateway.count("front got backend"), 1);
+}
+
+TEST_F(Reload, a_front_that_ends_instead_of_an_answer_is_followed_by_one_with_the_new_configuration) {
+  Supervised gateway({.instance = "mute"});
+  gateway.told_front("one", "up");
+  gateway.reload([](Config& config) { config.limits.exec_queue = 7; });
+  gateway.line("front got reload");
+  EXPECT_EQ(gateway.count("reloaded"), 0);
+  ::kill(gateway.front_pid(), SIGKILL);
+  EXPECT_EQ(gateway.line("front got start", 2)["message"]["config"]["limits"]["exec_queue"], 7);
+  gateway.line("reloaded");
+}
+
 TEST_F(Reload, a_burst_of_signals_is_survived) {
   Supervised gateway({.backends = {backend("one"), backend("two")}});
   gateway.told_front("one", "up");
