@@ -67,6 +67,28 @@ TEST(EventFramer, NoEventHasALineEndOfAnyKindInIt) {
     EXPECT_EQ(events.find(end), std::string::npos);
 }
 
+TEST(EventFramer, LineEndsAndWhatResemblesThemKeepTheirBytes) {
+  const std::string part =
+      "\xC2\x85\xC2\x86\xE2\x80\xA8\xE2\x80\xA9\xE2\x80\xA7\xE2\x82\xAC\"\n\xC3\x85\xC2\x85\xC2\x85";
+  std::string text;
+  while (text.size() < 100000) text += part;
+  for (const bool lines : {false, true}) {
+    EventFramer framer(lines);
+    std::string events;
+    add(framer, true, text, events);
+    flush(framer, events);
+    std::string seen;
+    for (const auto& event : collect(events).events) {
+      EXPECT_EQ(event.at("encoding"), "utf-8");
+      seen += event.at("data").get<std::string>() + (lines ? "\n" : "");
+    }
+    const size_t whole = lines ? text.rfind('\n') : text.size();  // the rest ends without a newline
+    EXPECT_EQ(seen.substr(0, whole), text.substr(0, whole));
+    for (const std::string_view end : {"\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9"})
+      EXPECT_EQ(events.find(end), std::string::npos);
+  }
+}
+
 TEST(EventFramer, EventsHaveTheOffsetOfTheirFirstByte) {
   EventFramer framer(std::array<uint64_t, 2>{100, 7});
   std::string events;

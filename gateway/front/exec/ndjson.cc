@@ -1,5 +1,7 @@
 #include "gateway/front/exec/ndjson.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "lib/text.h"
@@ -8,12 +10,27 @@ namespace isogate::front {
 namespace {
 
 // Some readers of lines end one at U+0085, U+2028 and U+2029, too.
-void escape_line_ends(std::string& events, size_t from) {
-  constexpr std::pair<std::string_view, std::string_view> kEnds[] = {
-      {"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}};
-  for (const auto& [end, escape] : kEnds)
-    for (size_t at = events.find(end, from); at != std::string::npos; at = events.find(end, at))
-      events.replace(at, end.size(), escape);
+constexpr std::pair<std::string_view, std::string_view> kLineEnds[] = {
+    {"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}};
+
+// As append_json_string(), in one line for every reader.
+void append_json_line(std::string& events, std::string_view text) {
+  events.reserve(events.size() + text.size() + 2);
+  events += '"';
+  std::array<size_t, std::size(kLineEnds)> next{};  // of each of them
+  for (size_t i = 0; i < next.size(); ++i) next[i] = text.find(kLineEnds[i].first);
+  size_t from = 0;
+  for (;;) {
+    const auto first = std::ranges::min_element(next);
+    if (*first == std::string_view::npos) break;
+    const auto& [end, escape] = kLineEnds[first - next.begin()];
+    append_json_text(events, text.substr(from, *first - from));
+    events += escape;
+    from = *first + end.size();
+    *first = text.find(end, from);
+  }
+  append_json_text(events, text.substr(from));
+  events += '"';
 }
 
 }  // namespace
@@ -27,9 +44,7 @@ void EventFramer::event(bool error, std::string_view data, bool partial, std::st
   }
   events += "\"data\":";
   if (goes_as_text(data)) {
-    const size_t from = events.size();
-    append_json_string(events, data);
-    escape_line_ends(events, from);
+    append_json_line(events, data);
     events += R"(,"encoding":"utf-8")";
   } else {
     events += '"';
