@@ -546,6 +546,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
 }
 
 asio::awaitable<ExecAnswer> Flight::fly() {
+  output_.admitted();
   Pipe out = or_throw(make_pipe());
   Pipe err = or_throw(make_pipe());
   complete_call();

@@ -85,6 +85,8 @@ struct ExecAnswer {
 class Output {
  public:
   virtual ~Output() = default;
+  // It is admitted: from here on it may hold descriptors. If it throws, nothing was started.
+  virtual void admitted() {}
   // The last step before the program starts: if it throws, nothing was started.
   virtual boost::asio::awaitable<void> started(const ExecAnswer& so_far) = 0;
   // `error`: of stderr, not of stdout. `data` is valid until the first wait. An exception kills the exec.

@@ -23,13 +23,6 @@ constexpr std::chrono::milliseconds kRejoinPause{500};
 constexpr std::chrono::seconds kDiskWithin{5};       // after a kill
 constexpr std::chrono::seconds kKnownGoneWithin{3};  // of a backend host, after its ends of pipes
 
-std::shared_ptr<KeptEnds> make_ends() {
-  auto ends = std::make_shared<KeptEnds>();
-  ends->detach = or_throw(make_shared_event());
-  ends->input_end = or_throw(make_mark());
-  return ends;
-}
-
 ApiError no_input() { return exec_ended("the exec takes no input: its stdin is closed"); }
 
 ApiError contact_lost() {
@@ -53,19 +46,23 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
       at_end_(app.executor),
       out_(app.spool, tenant_, terms.kept_bytes, terms.in_all),
       error_(app.spool, tenant_, terms.pty ? 0 : terms.kept_bytes, terms.in_all),
-      ends_(make_ends()),
       patience_(app.executor) {
   if (!terms.ends_with_gateway) spec_.kept = ends_;
   spec_.terms = {
       .deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty, .kept_bytes = terms.kept_bytes};
-  open_ends();
   if (!spec_.rejoin) return;
+  make_ends();
   rejoined_ = looked_for_ = true;
   ends_->kept = true;
   answer_.exec_id = spec_.rejoin->exec_id;
   answer_.started_ms = spec_.rejoin->started_ms;
   answer_.isolation = spec_.rejoin->isolation;
   answer_.backend = spec_.backend.value_or("");
+}
+
+void LongExec::make_ends() {
+  ends_->input_end = or_throw(make_mark());
+  open_ends();
 }
 
 // What no host has received yet stays.
@@ -111,9 +108,6 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
 Task<void> LongExec::run() {
   const auto self = shared_from_this();
   const std::string request_id = spec_.request_id;
-  if (input_ && spec_.stdin_bytes)
-    asio::co_spawn(app_.executor, feed_first(std::make_shared<Writer>(self), spec_.stdin_bytes),
-                   asio::detached);
   try {
     answer_ = co_await run_and_rejoin();
   } catch (const ApiError& error) {
@@ -278,6 +272,15 @@ void LongExec::send_signal(int signal) { control(ISOGATE_CONTROL_SIGNAL, static_
 void LongExec::resize(uint16_t rows, uint16_t cols) {
   if (!terms_.pty && !ended()) throw invalid_request("the exec has no terminal");
   control(ISOGATE_CONTROL_RESIZE, rows, cols);
+}
+
+// It is not taken() yet, so nobody has asked for these ends.
+void LongExec::admitted() {
+  if (spec_.rejoin) return;  // it has them
+  make_ends();
+  if (input_ && spec_.stdin_bytes)
+    asio::co_spawn(app_.executor, feed_first(std::make_shared<Writer>(shared_from_this()), spec_.stdin_bytes),
+                   asio::detached);
 }
 
 Task<void> LongExec::started(const ExecAnswer& so_far) {

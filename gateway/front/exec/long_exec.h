@@ -35,8 +35,8 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     bool ends_with_gateway = false;  // its backend does not keep it for the next one
   };
 
-  // It owns `memory`. With `spec.rejoin` it is taken() already. Throws ApiError when there are no
-  // descriptors.
+  // It owns `memory`. With `spec.rejoin` it is taken() already and has its descriptors; throws ApiError when
+  // there are none.
   LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory);
   ~LongExec() override;
 
@@ -129,6 +129,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     std::array<KeptStream::Piece, 2> pieces_;
   };
 
+  void admitted() override;
   Task<void> started(const ExecAnswer& so_far) override;
   Task<void> bytes(bool error, std::string_view data) override;
   [[nodiscard]] size_t at_a_time() const override { return kAtATime; }
@@ -144,6 +145,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] ApiError dropped() const;
   Task<ExecAnswer> run_and_rejoin();
   Task<ExecAnswer> rejoin(ExecAnswer before);
+  void make_ends();
   void open_ends();
   void end();
   void narrow();
@@ -160,9 +162,9 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   Event at_end_;
   Killer killer_;
   KeptStream out_, error_;
-  std::shared_ptr<PipeEnd> input_;  // null: it has no stdin
+  std::shared_ptr<PipeEnd> input_;  // null: it has no stdin, or waits in the queue
   Fd control_;
-  const std::shared_ptr<KeptEnds> ends_;
+  const std::shared_ptr<KeptEnds> ends_ = std::make_shared<KeptEnds>();
   Alarm patience_;                   // with the disk, once it is killed
   std::array<uint64_t, 2> known_{};  // bytes of a rejoined exec that were received before
   bool input_closed_ = false;        // by a client, for good
