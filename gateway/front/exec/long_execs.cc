@@ -4,6 +4,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <csignal>
+#include <string_view>
 
 #include "gateway/front/base/api_error.h"
 
@@ -31,18 +32,26 @@ void LongExecs::has_ended(const LongExec& exec, std::chrono::nanoseconds keep) {
   if (static_cast<size_t>(std::ranges::count_if(ended_, is_mine)) > kMostEnded) forget_oldest(tenant, 0);
 }
 
-bool LongExecs::forget_oldest(const std::string& tenant, uint64_t bytes, Bytes has) {
-  uint64_t held = 0;
-  const Ended* oldest = nullptr;
+bool LongExecs::forget_oldest(const std::string& tenant, uint64_t least, Has has) {
+  struct Part {
+    uint64_t size = 0;
+    const Ended* oldest = nullptr;
+  };
+  std::map<std::string_view, Part> parts;
+  uint64_t all = 0;
   for (const Ended& each : ended_) {
     if (!is_of(each, tenant)) continue;
     const auto exec = find(each.tenant, each.exec_id);
     const uint64_t its = exec->is_read() ? 0 : (*exec.*has)();
-    if (oldest == nullptr && (bytes == 0 || its > 0)) oldest = &each;
-    held += its;
+    Part& part = parts[each.tenant];
+    if (part.oldest == nullptr && (least == 0 || its > 0)) part.oldest = &each;
+    part.size += its;
+    all += its;
   }
-  if (oldest == nullptr || held < bytes) return false;
-  forget(std::string(oldest->tenant), std::string(oldest->exec_id));
+  const auto most = std::ranges::max_element(parts, {}, [](const auto& each) { return each.second.size; });
+  if (most == parts.end() || most->second.oldest == nullptr || all < least) return false;
+  const Ended oldest = *most->second.oldest;
+  forget(oldest.tenant, oldest.exec_id);
   return true;
 }
 

@@ -26,10 +26,10 @@ class LongExecs {
   [[nodiscard]] std::shared_ptr<LongExec> find(const std::string& tenant, const std::string& exec_id) const;
   // In the order of their ids.
   [[nodiscard]] std::vector<std::shared_ptr<LongExec>> of(const std::string& tenant) const;
-  // Forgets the exec that ended first, of all tenants or of one, if the ended execs without a reader
-  // hold at least that many bytes. False: they do not.
-  using Bytes = uint64_t (LongExec::*)() const;
-  bool forget_oldest(const std::string& tenant, uint64_t bytes, Bytes has = &LongExec::held);
+  // Forgets the exec that ended first of a tenant; for an empty name, of the tenant whose ended execs have
+  // the most bytes, or files. False: the ended execs without a reader have less than `least` together.
+  using Has = uint64_t (LongExec::*)() const;
+  bool forget_oldest(const std::string& tenant, uint64_t least, Has has = &LongExec::held);
   // SIGTERM to all that run; with `leave`, execs that their backends keep are detached instead.
   void ask_all_to_end(bool leave) const;
 
