@@ -48,8 +48,10 @@ const Setting kLimitRows[] = {
     {.path = "limits.max_spool_bytes",
      .field = FIELD(Config, limits.max_spool_bytes),
      .brief = "Bytes of long-lived execs' output kept on disk at a time, in `state_dir`.",
-     .details = "One that needs more takes the place of execs that have ended, the oldest first; then the "
-                "oldest output of its own is dropped. 0: none is kept on disk.",
+     .details =
+         "One that needs more takes the place of execs that have ended, the oldest first; then the "
+         "oldest output of its own is dropped. Its files, one for each stream, are limited likewise, to "
+         "one for each 32 descriptors of RLIMIT_NOFILE. 0: none is kept on disk.",
      .range = {0, 1024 * 1024 * kGiB}},
     {.path = "limits.tenant_share_percent",
      .field = FIELD(Config, limits.tenant_share_percent),
@@ -151,9 +153,9 @@ const Setting kLimitRows[] = {
     {.path = "exec.spool_bytes",
      .field = FIELD(Config, exec.spool_bytes),
      .brief = "Bytes that are kept of each stream of a long-lived exec, on disk from `max_output_bytes` on.",
-     .details =
-         "As far as `limits.max_spool_bytes` allows. The file is in `state_dir`, has no name, and is gone "
-         "with the exec or the gateway. 0, or no more than `max_output_bytes`: only memory is used.",
+     .details = "As far as `limits.max_spool_bytes` and file descriptors allow. The file is in `state_dir`, "
+                "has no name, and is gone with the exec or the gateway. 0, or no more than "
+                "`max_output_bytes`: only memory is used.",
      .range = {0, 1024 * kGiB}},
     {.path = "exec.max_output_bytes",
      .field = FIELD(Config, exec.max_output_bytes),

@@ -74,19 +74,25 @@ Result<std::unique_ptr<State>> open_state(const std::string& state_dir, std::vec
   return state;
 }
 
+uint64_t descriptors() {
+  rlimit files{};
+  return ::getrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur : RLIM_INFINITY;
+}
+
 // A quarter of the descriptors is kept for execs and file calls, so that idle connections cannot take all.
 uint32_t connections_of(const LimitsConfig& limits) {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
-    return limits.max_connections;
-  const uint64_t left = std::max<uint64_t>(files.rlim_cur - files.rlim_cur / 4, 1);
+  const uint64_t all = descriptors();
+  const uint64_t left = std::max<uint64_t>(all - all / 4, 1);
   if (left >= limits.max_connections) return limits.max_connections;
   log::warn("connections_limited",
             {{"max_connections", limits.max_connections},
              {"admitted", left},
-             {"reason", "RLIMIT_NOFILE is " + std::to_string(files.rlim_cur) + "; raise it (LimitNOFILE=)"}});
+             {"reason", "RLIMIT_NOFILE is " + std::to_string(all) + "; raise it (LimitNOFILE=)"}});
   return static_cast<uint32_t>(left);
 }
+
+// Of that quarter: files of output, which an exec keeps when it has ended.
+uint64_t spool_files() { return descriptors() / 32; }
 
 uint32_t connections_per_peer(const LimitsConfig& limits, uint32_t all) {
   if (limits.max_connections_per_peer != 0) return limits.max_connections_per_peer;
@@ -124,6 +130,9 @@ class Front {
     });
     app_.spool.quota.set_reclaim([this](const std::string& tenant, uint64_t bytes) {
       return app_.long_execs->forget_oldest(tenant, bytes, &LongExec::on_disk);
+    });
+    app_.spool.files.set_reclaim([this](const std::string& tenant, uint64_t files) {
+      return app_.long_execs->forget_oldest(tenant, files, &LongExec::files);
     });
     app_.spool.directory.reset(
         ::open((order_.state_dir + "/front").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -335,6 +344,7 @@ class Front {
     app_.sandboxes.disks.set_limit(limits.max_disk_mb_per_tenant << 20);
     app_.memory.set_limits(limits.max_held_bytes, limits.tenant_share(limits.max_held_bytes));
     app_.spool.quota.set_limits(limits.max_spool_bytes, limits.tenant_share(limits.max_spool_bytes));
+    app_.spool.files.set_limits(spool_files(), limits.tenant_share(spool_files()));
     set_exec_limits();
   }
 

@@ -98,6 +98,74 @@ TEST(FewDescriptors, WhatSandboxesKeepLeavesRoomForCalls) {
       testing::ExitedWithCode(0), "");
 }
 
+// What one tenant's long-lived execs hold once they have ended, and while they wait in the queue.
+void expect_long_execs_to_leave_descriptors() {
+  constexpr size_t kAll = 1024, kFilesOfOne = kAll / 32 / 2, kWaiting = 150;
+  std::string yaml =
+      "allow_unisolated: true\nbackends: [{name: local}]\nlimits: {max_execs_per_sandbox: 1, "
+      "exec_queue_timeout_sec: 600}\nkeys:\n";
+  for (const char name : {'a', 'b'})
+    yaml += std::string("  - {name: ") + name + ", tenant: " + name +
+            ", sha256: " + sha256_hex(std::string(64, name)) + "}\n";
+  const rlimit few{kAll, kAll};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto gateway = std::make_unique<Gateway>(GatewayOptions{.yaml = yaml, .run_as = kSomebody});
+  const pid_t front = front_of(*gateway);
+  const Caller mine(gateway->url(), std::string(64, 'a'), "a"),
+      others(gateway->url(), std::string(64, 'b'), "b");
+  const auto expect_others_to_work = [&] {
+    for (const std::string& url : {gateway->url(), gateway->unix_url()})
+      EXPECT_EQ(HttpConnection(url, 10).request("GET", "/livez").status, 200) << url;
+    EXPECT_EQ(others.out("echo works"), "works\n");
+  };
+
+  Answer ended;
+  for (int i = 0; i < 30; ++i) {
+    ended = mine.exec("echo hello; echo hello >&2", {{"wait_sec", 60}, {"max_output_bytes", 1}});
+    ASSERT_EQ(ended.status, 200) << ended.text;
+  }
+  const auto files = [&] {
+    size_t count = 0;
+    for (const auto& [fd, what] : open_files(front)) count += what.ends_with("output.tmp (deleted)") ? 1 : 0;
+    return count;
+  };
+  EXPECT_TRUE(eventually(10, [&] { return files() <= kFilesOfOne; })) << files();
+  const std::string output = mine.get("/execs/" + ended.body.value("exec_id", "") + "/output").text;
+  for (const char* stream : {"stdout", "stderr"})
+    EXPECT_NE(output.find("\"" + std::string(stream) + R"(","offset":0,"data":"hello\n")"), std::string::npos)
+        << output;
+  expect_others_to_work();
+
+  ASSERT_EQ(mine.exec("sleep 600", {{"background", true}}).status, 202);
+  const std::string body = R"({"agent_id":"a","command":"true","background":true,"stdin_open":true})";
+  Headers headers = mine.headers();
+  headers.emplace_back("Content-Length", std::to_string(body.size()));
+  std::vector<std::unique_ptr<HttpConnection>> waiting;
+  for (size_t i = 0; i < kWaiting; ++i) {
+    waiting.push_back(std::make_unique<HttpConnection>(gateway->url(), 10));
+    waiting.back()->send_request_head("POST", "/exec", headers);
+    waiting.back()->send(body);
+  }
+  const std::string count = "what=\"execs_waiting\"} " + std::to_string(kWaiting) + "\n";
+  EXPECT_TRUE(eventually(10, [&] {
+    const HttpResponse metrics =
+        HttpConnection(gateway->url(), 10).request("GET", "/metrics", others.headers());
+    return metrics.body.find(count) != std::string::npos;
+  }));
+  EXPECT_LE(open_files(front).size(), kAll / 2);
+  expect_others_to_work();
+}
+
+TEST(FewDescriptors, LongExecsThatHaveEndedOrWaitLeaveSomeToAll) {
+  if (!is_root()) GTEST_SKIP() << "needs root, to start the gateway as another user";
+  EXPECT_EXIT(
+      {
+        expect_long_execs_to_leave_descriptors();
+        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 void expect_a_refusal_to_start() {
   const rlimit few{256, 256};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);

@@ -169,6 +169,39 @@ TEST_F(KeptStreamTest, ItTakesThePlaceOfWhatCanBeForgotten) {
   EXPECT_EQ(stream.first(), 0u);
 }
 
+TEST_F(KeptStreamTest, WithoutAPlaceForAFileTheMemoryIsAll) {
+  disk_.files.set_limits(1, 1);
+  const std::string all = noise(1 << 20);
+  auto first = std::make_unique<KeptStream>(disk_, "a", 65536, kMuch);
+  append_in_parts(*first, all);
+  EXPECT_EQ(first->first(), 0u);
+  EXPECT_EQ(first->files(), 1u);
+  KeptStream second(disk_, "a", 65536, kMuch);
+  append_in_parts(second, std::string_view(all).substr(0, 500000));
+  EXPECT_EQ(second.first(), 500000u - 65536);
+  EXPECT_EQ(second.files() + second.on_disk(), 0u);
+  EXPECT_EQ(second.room(second.next()), 65536u);
+  first.reset();
+  EXPECT_EQ(disk_.files.held(), 0u);
+  append_in_parts(second, std::string_view(all).substr(500000));
+  EXPECT_EQ(second.files(), 1u) << "the place is free";
+  EXPECT_EQ(second.first(), 500000u - 65536);
+  EXPECT_TRUE(rest(second, second.first()) == all.substr(second.first()));
+}
+
+TEST_F(KeptStreamTest, ItTakesTheFileOfWhatCanBeForgotten) {
+  disk_.files.set_limits(1, 1);
+  const std::string all = noise(1 << 20);
+  auto ended = std::make_unique<KeptStream>(disk_, "a", 65536, kMuch);
+  append_in_parts(*ended, all);
+  disk_.files.set_reclaim(
+      [&](const std::string&, uint64_t) { return std::exchange(ended, nullptr) != nullptr; });
+  KeptStream stream(disk_, "a", 65536, kMuch);
+  append_in_parts(stream, all);
+  EXPECT_FALSE(ended);
+  EXPECT_EQ(stream.first(), 0u);
+}
+
 TEST_F(KeptStreamTest, ADiskThatFailsLeavesTheMemory) {
   fs::remove(directory_);
   const std::string all = noise(1 << 20);
@@ -177,6 +210,7 @@ TEST_F(KeptStreamTest, ADiskThatFailsLeavesTheMemory) {
   EXPECT_EQ(all.size() - stream.first(), 65536u);
   EXPECT_TRUE(rest(stream, stream.first()) == all.substr(stream.first()));
   EXPECT_EQ(disk_.quota.held(), 0u);
+  EXPECT_EQ(disk_.files.held(), 0u);
   EXPECT_EQ(stream.room(stream.next()), 65536u);
 }
 
@@ -272,6 +306,7 @@ TEST_F(KeptStreamTest, WhatIsSkippedEndsWhatWasBefore) {
 TEST_F(KeptStreamTest, AsMuchAsRoomSaysDropsNothingFromThatOffsetOn) {
   std::mt19937 random(11);
   disk_.quota.set_limits(900000, 900000);
+  disk_.files.set_limits(1, 1);
   const std::string all = noise(8 << 20);
   for (const size_t memory : {500, 40000, 300000}) {
     KeptStream stream(disk_, "a", memory, 700000);
@@ -280,6 +315,8 @@ TEST_F(KeptStreamTest, AsMuchAsRoomSaysDropsNothingFromThatOffsetOn) {
     while (stream.next() < all.size()) {
       ByteShare other(disk_.quota, "b");
       if (random() % 4 == 0) other.add(random() % (disk_.quota.held() < 800000 ? 100000 : 1));
+      ByteShare file(disk_.files, "b");
+      if (random() % 4 == 0 && disk_.files.held() == 0) file.add(1);
       const size_t size = std::min({stream.room(reader), all.size() - stream.next(), random() % 60000});
       append(stream, std::string_view(all).substr(stream.next(), size));
       ASSERT_GE(reader, stream.first());

@@ -22,7 +22,8 @@ KeptStream::KeptStream(SpoolDisk& disk, std::string tenant, size_t most, uint64_
       memory_(most),
       in_all_(in_all),
       uses_disk_(most > 0 && in_all > most && disk.directory),
-      share_(disk.quota, tenant_) {}
+      share_(disk.quota, tenant_),
+      place_(disk.files, tenant_) {}
 
 KeptStream::~KeptStream() { drop_file(); }
 
@@ -35,7 +36,7 @@ size_t KeptStream::room(uint64_t offset) const {
   offset = std::clamp(offset, first(), next());
   const auto left_of = [&](uint64_t most) { return most - std::min(most, next() - offset); };
   uint64_t room = offset < memory_.first() ? 0 : left_of(memory_.most());
-  if (uses_disk_) {
+  if (uses_disk_ && (file_ || place_.left() > 0)) {
     room = std::max(room, left_of(std::min(in_all_, share_.bytes() + share_.left())));
   } else if (file_ && offset < written_) {
     room = std::max(room, written_ + memory_.most() - next());
@@ -43,16 +44,26 @@ size_t KeptStream::room(uint64_t offset) const {
   return static_cast<size_t>(room);
 }
 
-// What it has then: as many as it asked for, or what there is.
+// What it has then: as many as it asked for, or what there is; none without a place for the file.
 uint64_t KeptStream::claim(uint64_t bytes) {
   if (bytes <= share_.bytes()) return share_.bytes();
   try {
-    if (next() >= asks_again_) share_.hold(bytes);
+    if (next() >= asks_again_) {
+      place_.hold(1);
+      share_.hold(bytes);
+    }
   } catch (const ApiError&) {
     asks_again_ = next() + kAskAgainAfter;
   }
+  if (place_.left() > 0) place_.hold(1);
+  if (place_.bytes() == 0) return 0;
   if (bytes > share_.bytes()) share_.add(std::min(bytes - share_.bytes(), share_.left()));
   return share_.bytes();
+}
+
+void KeptStream::release() {
+  share_.hold(0);
+  place_.hold(0);
 }
 
 void KeptStream::append_to_memory(std::string_view data) {
@@ -67,7 +78,7 @@ asio::awaitable<bool> KeptStream::append(std::string_view data) {
     if (!file_) first_ = written_ = memory_.first();
     const uint64_t most = claim(std::min(end - first_, in_all_));
     if (!file_ && most <= memory_.most()) {
-      share_.hold(0);
+      release();
       append_to_memory(data);
       co_return true;
     }
@@ -152,7 +163,7 @@ void KeptStream::narrow(size_t most) {
 void KeptStream::drop_file() {
   if (file_) disk_.thread.post(tenant_, [file = std::move(file_)]() mutable { file.reset(); });
   file_ = nullptr;
-  share_.hold(0);
+  release();
 }
 
 }  // namespace isogate::front

@@ -1,5 +1,5 @@
 // The kept part of one output stream of a long-lived exec, found by the offset from its beginning: the
-// last bytes in memory, and together with older ones in a file, as far as the disk's quota allows. The
+// last bytes in memory, and together with older ones in a file, as far as the disk's quotas allow. The
 // front's one thread; one coroutine appends, any number read.
 #pragma once
 
@@ -41,6 +41,7 @@ class KeptStream {
   // The last bytes, those in memory.
   [[nodiscard]] const Spool& end() const { return memory_; }
   [[nodiscard]] uint64_t on_disk() const { return share_.bytes(); }
+  [[nodiscard]] uint64_t files() const { return place_.bytes(); }
   // How many bytes fit before one at or behind `offset` is dropped.
   [[nodiscard]] size_t room(uint64_t offset) const;
 
@@ -66,6 +67,7 @@ class KeptStream {
  private:
   [[nodiscard]] bool is_beyond(size_t bytes) const;
   uint64_t claim(uint64_t bytes);
+  void release();
   void append_to_memory(std::string_view data);
   [[nodiscard]] std::string unwritten(std::string_view coming) const;
   boost::asio::awaitable<bool> on_disk_thread(Killer& killer, std::function<void()> work);
@@ -77,10 +79,11 @@ class KeptStream {
   const uint64_t in_all_;
   bool uses_disk_;                    // until it fails: bytes on it can then still be read
   ByteShare share_;                   // of the disk
+  ByteShare place_;                   // of a file: 1 while there is one
   std::shared_ptr<SpoolFile> file_;   // null: nothing is in it
   uint64_t first_ = 0, written_ = 0;  // offsets of what is in it; the memory begins no later than it ends
   Killer leaves_;                     // of append(), which is one at a time
-  uint64_t asks_again_ = 0;           // the offset at which a quota that is exhausted is asked again
+  uint64_t asks_again_ = 0;           // the offset at which quotas that are exhausted are asked again
 };
 
 }  // namespace isogate::front

@@ -60,6 +60,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] const std::string& command() const { return command_; }  // for the journal
   [[nodiscard]] uint64_t held() const { return memory_.bytes(); }
   [[nodiscard]] uint64_t on_disk() const { return out_.on_disk() + error_.on_disk(); }
+  [[nodiscard]] uint64_t files() const { return out_.files() + error_.files(); }
   [[nodiscard]] bool is_read() const { return !readers_.empty(); }
   [[nodiscard]] bool pty() const { return terms_.pty; }
   [[nodiscard]] bool input_open() const { return input_ && input_->is_open(); }

@@ -1,4 +1,5 @@
-// Where older output of long-lived execs is kept: a file without a name for each stream, all within a quota.
+// Where older output of long-lived execs is kept: a file without a name for each stream, all within a quota
+// of bytes, and of files, as each is a descriptor.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -50,6 +51,7 @@ struct SpoolDisk {
 
   Fd directory;  // none: nothing is kept on disk
   ByteBudget quota;
+  ByteBudget files;  // how many there are, in place of bytes
   Elsewhere thread;  // for what waits for the disk
 };
 
