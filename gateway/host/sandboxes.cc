@@ -25,7 +25,6 @@
 namespace isogate {
 namespace {
 
-constexpr auto kLookAtCancel = std::chrono::milliseconds(20);
 constexpr size_t kClosers = 64;
 
 Error not_open(const std::string& id) { return {ISOGATE_NO_SANDBOX, 0, "sandbox `" + id + "` is not open"}; }
@@ -167,7 +166,7 @@ Result<void> Sandboxes::close_box(Lock& lock, const std::string& id, Box& box, c
 }
 
 Result<void> Sandboxes::wait(Lock& lock, int cancel_fd) {
-  changed_.wait_for(lock, kLookAtCancel);
+  changed_.wait(lock, cancel_fd);
   if (!is_signalled(cancel_fd)) return {};
   return Error{ISOGATE_CANCELLED, 0, "cancelled while another call of that sandbox was running"};
 }

@@ -2,7 +2,6 @@
 // for one id, and no call of a sandbox while it is closed. [any]
 #pragma once
 
-#include <condition_variable>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -10,6 +9,7 @@
 
 #include "gateway/host/instance.h"
 #include "gateway/ipc/messages.h"
+#include "lib/condition.h"
 
 namespace isogate {
 
@@ -77,7 +77,7 @@ class Sandboxes {
 
   Instance& instance_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  Condition changed_;
   std::unordered_map<std::string, Box> boxes_;
 };
 

@@ -28,7 +28,7 @@ bool pause(int stop, int time) {
 struct Background::Task {
   std::string what;
   Work work;
-  Fd stop;  // an eventfd
+  Fd stop, ended;  // eventfds
 };
 
 Background::~Background() {
@@ -38,7 +38,8 @@ Background::~Background() {
 }
 
 void Background::begin(const std::string& key, const std::string& what, Work work) {
-  const auto task = std::make_shared<Task>(Task{what, std::move(work), or_throw(make_event())});
+  const auto task =
+      std::make_shared<Task>(Task{what, std::move(work), or_throw(make_event()), or_throw(make_event())});
   const std::lock_guard lock(mutex_);
   if (!tasks_.emplace(key, task).second) return;
   try {
@@ -69,6 +70,7 @@ void Background::run(const std::string& key, const std::shared_ptr<Task>& task) 
   task->work = nullptr;  // and what it owns, before waiters wake
   const std::lock_guard lock(mutex_);
   tasks_.erase(key);
+  signal_event(task->ended.get());
   changed_.notify_all();
 }
 
@@ -78,13 +80,15 @@ bool Background::is_done(const std::string& key, milliseconds patience) {
 }
 
 void Background::cancel(const std::string& key, const sdk::Call& call) {
+  std::shared_ptr<Task> task;
   {
     const std::lock_guard lock(mutex_);
     const auto found = tasks_.find(key);
     if (found == tasks_.end()) return;
-    signal_event(found->second->stop.get());
+    task = found->second;
   }
-  while (!is_done(key, milliseconds(20))) call.check();
+  signal_event(task->stop.get());
+  if (!call.wait(task->ended.get(), POLLIN)) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
 }
 
 }  // namespace isogate::docker

@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kPoll{50}, kAskAgain{3'000}, kAsk{10'000}, kAskWatching{3'000};
+constexpr milliseconds kAskAgain{3'000}, kAsk{10'000}, kAskWatching{3'000};
 
 }  // namespace
 
@@ -113,15 +113,19 @@ PodState Pods::await(const std::string& name, const sdk::Call& call, millisecond
   auto asked = Clock::now();
   for (uint64_t seen = 0; !done(state) && Clock::now() < until;) {
     call.check();
-    if (Clock::now() - asked > kAskAgain) {
+    if (Clock::now() - asked >= kAskAgain) {
       state = look(name, Budget(call, kAsk));
       asked = Clock::now();
       continue;
     }
     std::unique_lock lock(mutex_);
-    const auto news = [&] { return states_.contains(name) && states_[name].second != seen; };
-    if (!changed_.wait_for(lock, kPoll, news)) continue;
-    std::tie(state, seen) = states_[name];
+    const auto news = states_.find(name);
+    if (news == states_.end() || news->second.second == seen) {
+      const auto left = std::min(until, asked + kAskAgain) - Clock::now();
+      changed_.wait(lock, call.cancel_fd(), std::chrono::ceil<milliseconds>(left));
+      continue;
+    }
+    std::tie(state, seen) = news->second;
     asked = Clock::now();
   }
   return state;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <string>
 
 #include "isogate/runner_link.hpp"
+#include "lib/condition.h"
 #include "plugins/k8s/client/api.h"
 #include "plugins/k8s/client/watch.h"
 
@@ -64,7 +64,7 @@ class Pods {
   const std::string name_space_, selector_;
   const std::function<void(const std::string&)> log_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  Condition changed_;
   std::map<std::string, std::pair<PodState, uint64_t>> states_;  // of pods that are waited for; which event
   std::map<std::string, int> awaited_;
   std::map<std::string, Followed> followed_;

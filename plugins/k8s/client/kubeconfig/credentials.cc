@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 
+#include "lib/condition.h"
 #include "lib/net/operator_file.h"
 #include "lib/text.h"
 #include "plugins/k8s/client/api_error.h"
@@ -64,14 +65,13 @@ class PluginCredentials : public Credentials {
   explicit PluginCredentials(CredentialPlugin plugin) : plugin_(std::move(plugin)) {}
 
   Identity current(const Budget& budget) override {
+    std::unique_lock lock(mutex_);
     for (;;) {
-      {
-        std::unique_lock lock(mutex_);
-        if (known_ && this_second() < known_->expires) return known_->identity;
-        if (!running_) return renew(lock, budget);
-      }
-      const auto outcome = budget.wait(-1, 0, kLook);
-      if (outcome == Budget::Outcome::kCancelled) throw ApiError(ISOGATE_CANCELLED, "cancelled");
+      if (known_ && this_second() < known_->expires) return known_->identity;
+      if (!running_) return renew(lock, budget);
+      const auto left = std::min<Budget::Clock::duration>(budget.left(), kWaitAtOnce);
+      ran_.wait(lock, budget.cancel_fd(), std::chrono::ceil<std::chrono::milliseconds>(left));
+      if (is_signalled(budget.cancel_fd())) throw ApiError(ISOGATE_CANCELLED, "cancelled");
       if (budget.over()) throw denied("the credential plugin was not done in time");
     }
   }
@@ -82,7 +82,7 @@ class PluginCredentials : public Credentials {
   }
 
  private:
-  static constexpr std::chrono::milliseconds kLook{20};
+  static constexpr std::chrono::minutes kWaitAtOnce{1};
 
   Identity renew(std::unique_lock<std::mutex>& lock, const Budget& budget) {
     running_ = true;
@@ -94,18 +94,24 @@ class PluginCredentials : public Credentials {
         answer->identity.authorization = bearer(answer->token, "the token of the credential plugin");
     } catch (...) {
       lock.lock();
-      running_ = false;
+      ran();
       throw;
     }
     lock.lock();
-    running_ = false;
+    ran();
     known_ = std::move(answer);
     return known_->identity;
+  }
+
+  void ran() {
+    running_ = false;
+    ran_.notify_all();
   }
 
   const CredentialPlugin plugin_;
   std::mutex mutex_;
   bool running_ = false;
+  Condition ran_;  // of `running_`
   std::optional<PluginAnswer> known_;
 };
 
