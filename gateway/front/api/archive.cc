@@ -78,10 +78,11 @@ class Skipped {
 // next sandbox of that agent.
 class SandboxWatch {
  public:
-  explicit SandboxWatch(const Lease& lease) : sandbox_(lease.sandbox) { sandbox_->kills.insert(&kill_); }
-  ~SandboxWatch() { sandbox_->kills.erase(&kill_); }
-  SandboxWatch(const SandboxWatch&) = delete;
-  SandboxWatch& operator=(const SandboxWatch&) = delete;
+  explicit SandboxWatch(const Lease& lease)
+      : on_end_(*lease.sandbox, [this] {
+          on_end_.leave();
+          ended_.kill();
+        }) {}
 
   [[nodiscard]] Killer& ended() { return ended_; }
   void check() const {
@@ -91,12 +92,8 @@ class SandboxWatch {
   }
 
  private:
-  std::shared_ptr<Sandbox> sandbox_;
   Killer ended_;
-  std::function<void()> kill_ = [this] {
-    sandbox_->kills.erase(&kill_);
-    ended_.kill();
-  };
+  OnSandboxEnd on_end_;
 };
 
 // With what is refused for a moment: too many calls are under way. An archive that has begun tries again for

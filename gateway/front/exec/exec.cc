@@ -160,16 +160,15 @@ template <typename Place>
 asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shared_ptr<Turn<Place>> turn,
                                 std::function<bool()> leave) {
   bool ended = false;
-  std::function<void()> cancel = [&ended, leave, turn] {
+  const std::function<void()> cancel = [&ended, leave, turn] {
     if (!leave()) return;
     ended = true;
     turn->came.set();
   };
   const OnKill on_kill(killer, cancel);
-  in.kills.insert(&cancel);
+  const OnSandboxEnd on_end(in, cancel);
   const uint32_t limit = app.config.limits.exec_queue_timeout_sec;
   const bool in_time = co_await turn->came.wait_for(std::chrono::seconds(limit));
-  in.kills.erase(&cancel);
   if (!in_time && leave()) throw waited_too_long(app, in);
   if (app.draining) throw draining();
   if (killer.killed()) throw ClientGone{};
@@ -262,13 +261,9 @@ class Flight {
     answer_.backend = lease.backend->config.name;
     answer_.started_ms = spec.rejoin ? spec.rejoin->started_ms : wall_clock_ms();
     answer_.isolation = lease.sandbox->row.isolation;
-    lease_.sandbox->kills.insert(&kill_);
     ++lease_.sandbox->execs;
   }
-  ~Flight() {
-    lease_.sandbox->kills.erase(&kill_);
-    --lease_.sandbox->execs;
-  }
+  ~Flight() { --lease_.sandbox->execs; }
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
 
@@ -317,8 +312,8 @@ class Flight {
   Killer listing_;                     // of artifacts
   bool timed_out_ = false;
   bool journaled_ = false;  // its row is open, and nobody else will close it
-  std::function<void()> kill_ = [this] { kill(); };
   ExecAnswer answer_;
+  OnSandboxEnd on_end_{*lease_.sandbox, [this] { kill(); }};
 };
 
 bool Flight::may_be_sampled() const {
@@ -370,7 +365,7 @@ asio::awaitable<void> Flight::take_state(std::shared_ptr<PipeEnd> pipe) {
 
 asio::awaitable<void> Flight::pass_on(std::shared_ptr<Stream> stream) {
   if (spec_.rejoin) co_await stated_.wait();
-  co_await stream->drain(output_, kill_);
+  co_await stream->drain(output_, [this] { kill(); });
 }
 
 // What clients sent is for the next attempt.
@@ -593,7 +588,7 @@ asio::awaitable<ExecAnswer> Flight::fly() {
   }
   timer_.cancel();
   give_back_places(reply, std::chrono::steady_clock::now() - begun);
-  lease_.sandbox->kills.erase(&kill_);
+  on_end_.leave();
   boost::system::error_code ignored;
   if (input_) input_->close(ignored);
   app_.backends.judge(*lease_.backend, lease_.sandbox->row, reply);

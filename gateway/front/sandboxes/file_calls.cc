@@ -60,28 +60,6 @@ OnBehalf place_for_call(const Lease& lease, bool durable) {
   return lease.with_place(lease.backend->gate.enter(lease.sandbox->row.tenant, durable));
 }
 
-// Calls `act` when the sandbox is ended, for as long as it lives.
-class OnEndOf {
- public:
-  OnEndOf(SandboxPtr sandbox, std::function<void()> act)
-      : sandbox_(std::move(sandbox)), act_(std::move(act)) {
-    sandbox_->kills.insert(&kill_);
-  }
-  ~OnEndOf() { sandbox_->kills.erase(&kill_); }
-  OnEndOf(const OnEndOf&) = delete;
-  OnEndOf& operator=(const OnEndOf&) = delete;
-  [[nodiscard]] bool ended() const { return ended_; }
-
- private:
-  SandboxPtr sandbox_;
-  std::function<void()> act_;
-  bool ended_ = false;
-  std::function<void()> kill_ = [this] {
-    ended_ = true;
-    act_();
-  };
-};
-
 }  // namespace
 
 ipc::FileCall file_call(const Lease& lease, ipc::FileVerb verb, FileTarget target) {
@@ -107,10 +85,14 @@ asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, Fi
   const auto limit = verb == ipc::FileVerb::kRemove ? kLongest : target.idle;
   cancel->fire_after(limit);
   const OnKill on_kill(killer, [cancel] { cancel->fire(); });
-  const OnEndOf on_end(lease.sandbox, [cancel] { cancel->fire(); });
+  bool ended = false;
+  const OnSandboxEnd on_end(*lease.sandbox, [cancel, &ended] {
+    ended = true;
+    cancel->fire();
+  });
   ipc::Reply reply =
       co_await lease.channel->call(file_call(lease, verb, std::move(target)), cancel, std::move(whose));
-  if (reply.status == ISOGATE_CANCELLED && cancel->fired() && !killer.killed() && !on_end.ended())
+  if (reply.status == ISOGATE_CANCELLED && cancel->fired() && !killer.killed() && !ended)
     reply.message = "the backend did not answer " + within(limit);
   co_return reply;
 }
@@ -139,10 +121,7 @@ struct Transfer::Shared {
         tick(lease.channel->executor()),
         done(lease.channel->executor()),
         cancel(or_throw(Cancel::make(lease.channel->executor()))),
-        whose(place_for_call(lease, durable)) {
-    sandbox->kills.insert(&kill);
-  }
-  ~Shared() { sandbox->kills.erase(&kill); }
+        whose(place_for_call(lease, durable)) {}
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
 
@@ -151,7 +130,7 @@ struct Transfer::Shared {
     self->look();
     self->reply = co_await channel->call(std::move(call), self->cancel, std::move(self->whose));
     self->tick.cancel();
-    self->sandbox->kills.erase(&self->kill);
+    self->on_end.leave();
     if (self->stalled && self->reply.status == ISOGATE_CANCELLED)
       self->reply.message = "the backend did not go on with the file " + within(self->limit);
     // Of a write that took another number of bytes than its body has, nobody knows what it has committed.
@@ -211,7 +190,7 @@ struct Transfer::Shared {
   Event done;
   std::shared_ptr<Cancel> cancel;
   OnBehalf whose;
-  std::function<void()> kill = [this] { cancel->fire(); };
+  OnSandboxEnd on_end{*sandbox, [this] { cancel->fire(); }};
   ipc::Reply reply;
 };
 

@@ -65,6 +65,7 @@ struct PortConnection::Shared {
         patience(target.patience),
         out_of_patience(executor) {
     lease->sandbox->ports.insert(&cut_by_sandbox);
+    lease->sandbox->calling.notify();
     lease->channel->on_retire.insert(&cut_by_reload);
     if (!lasting && is_replaced()) cut_by_reload();
   }

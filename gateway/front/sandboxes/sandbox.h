@@ -30,7 +30,7 @@ enum class WatchEnd {
 using PortCut = std::function<void(const std::string& why, bool lasting_only)>;
 
 struct Sandbox {
-  explicit Sandbox(const boost::asio::any_io_executor& executor) : changes(executor) {}
+  explicit Sandbox(const boost::asio::any_io_executor& executor) : changes(executor), calling(executor) {}
 
   SandboxRow row;
   bool known = false;      // in the state store; `row.state`: whether it was ever accepted
@@ -44,12 +44,13 @@ struct Sandbox {
   bool changing = false;                            // being opened or closed
   Changes changes;                                  // of `changing`
   size_t calls = 0;                                 // leases out
+  Changes calling;                                  // of `calls`, `kills` and `ports`
   std::chrono::steady_clock::time_point used;       // when the last lease came back
   std::chrono::steady_clock::time_point end_again;  // not before, once expired
   size_t execs = 0;
   Limits in_force;                                   // as measured at its last open; 0: not known, or none
   std::optional<ipc::DiskUse> disk;                  // as its backend said last; none: it does not say
-  std::unordered_set<std::function<void()>*> kills;  // of running execs
+  std::unordered_set<std::function<void()>*> kills;  // OnSandboxEnd's
   // Running watches. They are no calls: they keep it neither from becoming idle nor from being
   // closed.
   std::unordered_set<std::function<void(WatchEnd)>*> watches;
@@ -80,7 +81,7 @@ struct Sandbox {
     const auto cuts = ports;
     for (auto* cut : cuts) (*cut)(why, lasting_only);
   }
-  // Kills every running exec, and cuts every connection to a port.
+  // Kills every running call, and cuts every connection to a port.
   void end_calls(const std::string& why) const {
     const auto all = kills;
     for (auto* kill : all) (*kill)();
@@ -124,6 +125,7 @@ class Lease {
     if (!sandbox) return;
     --sandbox->calls;
     sandbox->used = std::chrono::steady_clock::now();
+    sandbox->calling.notify();
   }
 
   // On whose behalf a call takes this place at its backend.
@@ -150,6 +152,28 @@ class Lease {
   SandboxPtr sandbox;
   std::shared_ptr<Backend> backend;
   std::shared_ptr<BackendChannel> channel;
+};
+
+// A running call, which `kill` ends when the sandbox is ended, for as long as this lives. `kill` may run
+// repeatedly. The sandbox outlives it.
+class OnSandboxEnd {
+ public:
+  OnSandboxEnd(Sandbox& sandbox, std::function<void()> kill) : sandbox_(sandbox), kill_(std::move(kill)) {
+    sandbox_.kills.insert(&kill_);
+    sandbox_.calling.notify();
+  }
+  ~OnSandboxEnd() { leave(); }
+  OnSandboxEnd(const OnSandboxEnd&) = delete;
+  OnSandboxEnd& operator=(const OnSandboxEnd&) = delete;
+  // The call has ended, except for its answer to the client.
+  void leave() {
+    sandbox_.kills.erase(&kill_);
+    sandbox_.calling.notify();
+  }
+
+ private:
+  Sandbox& sandbox_;
+  std::function<void()> kill_;
 };
 
 // What a call asks of its agent's sandbox.

@@ -355,15 +355,17 @@ asio::awaitable<bool> SandboxChanges::attach_to_close(Sandbox& sandbox, Backend&
 
 asio::awaitable<void> SandboxChanges::wait_for_calls(Sandbox& sandbox) {
   sandbox.end_watches(WatchEnd::kSandboxEnded);
-  const auto begun = std::chrono::steady_clock::now();
-  while (sandbox.calls > 0 && std::chrono::steady_clock::now() < begun + kCallsEndWithin) {
-    // What is left are answers on their way to slow clients: the backend itself is done with them.
-    if (sandbox.kills.empty() && sandbox.ports.empty() &&
-        std::chrono::steady_clock::now() > begun + kAnswersEndWithin)
-      break;
+  // Also those that only begin now: their lease is older.
+  const auto none_is_left = [&sandbox] {
     sandbox.end_calls("the sandbox was ended");
-    co_await sleep_for(executor_, std::chrono::milliseconds(2));
-  }
+    return sandbox.calls == 0;
+  };
+  // Then what is left are answers on their way to slow clients: the backend itself is done with them.
+  const auto only_answers_are_left = [&sandbox, none_is_left] {
+    return none_is_left() || (sandbox.kills.empty() && sandbox.ports.empty());
+  };
+  if (!co_await sandbox.calling.until(none_is_left, kAnswersEndWithin))
+    (void)co_await sandbox.calling.until(only_answers_are_left, kCallsEndWithin - kAnswersEndWithin);
 }
 
 asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, uint32_t mode,
