@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <thread>
@@ -194,6 +195,22 @@ void a_name_that_is_no_text_comes_as_base64(World& w) {
   EXPECT_EQ(from_base64(entry.at("name")), "\xff\xfe");
 }
 
+void a_listing_is_in_order(World& w) {
+  w.me.run("mkdir d; cd d; touch b a-b Z; mkdir a; touch a/2 a/10");
+  const auto names = [&](const char* path) {
+    std::vector<std::string> all;
+    const Answer answer = w.me.post("/workspace/list", {{"path", path}, {"recursive", true}});
+    for (const Json& entry : answer.body.at("entries")) all.push_back(entry.at("name"));
+    return all;
+  };
+  EXPECT_EQ(names("d"), (std::vector<std::string>{"Z", "a", "a/10", "a/2", "a-b", "b"}));
+  w.me.run(
+      "mkdir many; cd many; l=$(printf %0100d 0); for i in {1..3000}; do : > $((i * 7919 % 9973))$l; done");
+  const std::vector<std::string> many = names("many");
+  EXPECT_EQ(many.size(), 3000u);
+  EXPECT_TRUE(std::is_sorted(many.begin(), many.end()));
+}
+
 void a_listing_is_cut_and_says_so(World& w) {
   w.me.run("mkdir d; touch d/{1..30}");
   const Answer some = w.me.post("/workspace/list", {{"path", "d"}, {"limit", 10}});
@@ -286,6 +303,7 @@ const Case kFileCases[] = {
     {"a_write_is_whole_or_not_at_all", 5, a_write_is_whole_or_not_at_all},
     {"list_tells_names_and_kinds", 5, list_tells_names_and_kinds},
     {"a_name_that_is_no_text_comes_as_base64", 4, a_name_that_is_no_text_comes_as_base64},
+    {"a_listing_is_in_order", 5, a_listing_is_in_order},
     {"a_listing_is_cut_and_says_so", 5, a_listing_is_cut_and_says_so},
     {"stat_does_not_follow", 5, stat_does_not_follow},
     {"mkdir_makes_directories", 5, mkdir_makes_directories},

@@ -4,6 +4,8 @@
 #include <array>
 #include <boost/asio/write.hpp>
 #include <cerrno>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -21,7 +23,7 @@ namespace {
 using ipc::FileVerb;
 using nlohmann::json;
 
-constexpr size_t kWriteAtOnce = 64 * 1024;
+constexpr size_t kWriteAtOnce = 64 * 1024, kSortAtOnce = 64 * 1024;
 
 std::string_view type_name(uint32_t type) {
   switch (type) {
@@ -296,14 +298,45 @@ Task<uint64_t> write_file(App& app, FileRequest request, std::string_view conten
   co_return co_await write_file(app, std::move(request), next, size);
 }
 
+namespace {
+
+// A directory before its members, and those in the order of their bytes.
+bool comes_before(const ipc::Entry& a, const ipc::Entry& b) {
+  const auto [x, y] = std::ranges::mismatch(a.name, b.name);
+  if (x == a.name.end() || y == b.name.end()) return x == a.name.end() && y != b.name.end();
+  const auto rank = [](char each) { return each == '/' ? 0 : static_cast<unsigned char>(each) + 1; };
+  return rank(*x) < rank(*y);
+}
+
+// A backend has them in the order of its file system.
+Task<void> put_in_order(App& app, const std::string& tenant, Killer& killer,
+                        std::vector<ipc::Entry>& entries) {
+  size_t bytes = 0;
+  for (const ipc::Entry& entry : entries) bytes += entry.name.size();
+  if (bytes <= kSortAtOnce) {
+    std::ranges::sort(entries, comes_before);
+    co_return;
+  }
+  const auto moved = std::make_shared<std::vector<ipc::Entry>>(std::move(entries));
+  std::function<void()> work = [moved] { std::ranges::sort(*moved, comes_before); };
+  co_await app.elsewhere.run(tenant, killer, std::move(work));
+  entries = std::move(*moved);
+}
+
+}  // namespace
+
 Task<Listing> list_directory(App& app, Exchange& exchange, FileRequest request, bool recursive,
                              uint64_t limit) {
-  Lease lease = co_await app.sandboxes.acquire(request.wanted);
   Killer& killer = exchange.watch_client();
-  ListRequest wanted{.target = std::move(request.target), .recursive = recursive, .limit = limit};
-  Listing listing = co_await list_files(lease, std::move(wanted), exchange.memory, killer);
+  Listing listing;
+  {
+    Lease lease = co_await app.sandboxes.acquire(request.wanted);
+    ListRequest wanted{.target = std::move(request.target), .recursive = recursive, .limit = limit};
+    listing = co_await list_files(lease, std::move(wanted), exchange.memory, killer);
+  }
   if (killer.killed()) throw ClientGone{};
   if (listing.error.status != ISOGATE_OK && !listing.truncated) throw from_backend(listing.error);
+  co_await put_in_order(app, request.wanted.tenant, killer, listing.entries);
   co_return listing;
 }
 

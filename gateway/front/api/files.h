@@ -61,6 +61,7 @@ using NextPiece = std::function<Task<std::string_view>()>;
 Task<uint64_t> write_file(App& app, FileRequest request, const NextPiece& next,
                           std::optional<uint64_t> size = std::nullopt);
 Task<uint64_t> write_file(App& app, FileRequest request, std::string_view content);
+// In the order of the bytes of their names, a directory before its members.
 Task<Listing> list_directory(App& app, Exchange& exchange, FileRequest request, bool recursive,
                              uint64_t limit);
 // An object; a name that is not UTF-8 is base64, with `name_encoding`.

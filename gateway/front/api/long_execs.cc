@@ -119,9 +119,11 @@ Task<void> send_journaled(App& app, Exchange& exchange) {
     body["exit_code"] = end->exit_code ? nlohmann::ordered_json(*end->exit_code) : nullptr;
     body["signal"] = nullptr;
     if (end->signal != 0) body["signal"] = signal_name(end->signal);
-    const bool known = end->outcome != Outcome::kUnknown;  // otherwise 0 may also be what nobody counted
-    if (known || end->stdout_bytes != 0) body["stdout_bytes"] = end->stdout_bytes;
-    if (known || end->stderr_bytes != 0) body["stderr_bytes"] = end->stderr_bytes;
+    // Of an unknown one, 0 and 0 are also what nobody counted.
+    if (end->outcome != Outcome::kUnknown || end->stdout_bytes != 0 || end->stderr_bytes != 0) {
+      body["stdout_bytes"] = end->stdout_bytes;
+      body["stderr_bytes"] = end->stderr_bytes;
+    }
     body["duration_ms"] = end->duration_ms;
     if (!end->reason.empty()) body["reason"] = end->reason;
   }

@@ -102,14 +102,6 @@ Task<void> handle_remove(App& app, Exchange& exchange) {
   co_await send_message(exchange, ordered_json::object());
 }
 
-// A directory before its members, and those in the order of their bytes.
-bool comes_before(const ipc::Entry& a, const ipc::Entry& b) {
-  return std::ranges::lexicographical_compare(a.name, b.name, [](char x, char y) {
-    const auto rank = [](char each) { return each == '/' ? 0 : static_cast<unsigned char>(each) + 1; };
-    return rank(x) < rank(y);
-  });
-}
-
 // Names below the directory, at most so many levels down; those that are not UTF-8 cannot be told.
 Task<void> send_entries(Exchange& exchange, const Listing& listing, const std::string& shown,
                         uint64_t depth) {
@@ -134,11 +126,10 @@ Task<void> handle_list_dir(App& app, Exchange& exchange) {
   const auto list = [&] {
     return list_directory(app, exchange, target.request, depth > 1, app.config.limits.list_max_entries);
   };
-  Listing listing = co_await with_directory(app, exchange, target, list);
+  const Listing listing = co_await with_directory(app, exchange, target, list);
   if (listing.truncated)
     throw ApiError{.code = Code::kFileTooLarge,
                    .message = target.place.shown + ": there are too many entries to list"};
-  std::ranges::sort(listing.entries, comes_before);
   co_await send_entries(exchange, listing, target.place.shown, depth);
 }
 
