@@ -33,7 +33,8 @@
 namespace isogate::supervisor {
 namespace {
 
-constexpr int kLogPipeBytes = 1 << 20;  // of lines that one turn of the loop may write
+constexpr std::chrono::seconds kAnswerLeast{1};  // for the answer to a reload, also when stopping
+constexpr int kLogPipeBytes = 1 << 20;           // of lines that one turn of the loop may write
 
 std::string monotonic_usec() {
   timespec now{};
@@ -126,7 +127,8 @@ class Supervisor {
   void adopt_reload();
   void drop_reload(const std::string& reason);
   void refuse_reload(const std::string& reason);
-  [[nodiscard]] bool is_offered(uint64_t number) const;
+  void go_on();
+  [[nodiscard]] bool is_offered() const;  // to the front, which has not answered
   void apply(const Config& config);
   [[nodiscard]] std::string addresses() const;
 
@@ -153,6 +155,7 @@ class Supervisor {
   std::optional<PendingReload> pending_;         // its hosts are on trial, then the front is asked
   uint64_t reloads_ = 0;                         // that a front was offered
   bool reload_again_ = false;
+  std::optional<TimePoint> stop_asked_;  // when; it waits for the end of an offered reload
   int exit_code_ = 0;
 };
 
@@ -166,14 +169,14 @@ Supervisor::Supervisor(const Config& config, const ServeOptions& options) : opti
   FrontProcess::Events events;
   events.started = [this] { backends_.each(&BackendSlot::announce); };
   events.ready = [this] {
-    if (pending_) pending_->answer_by = Clock::now() + context_.timings.reload;
+    if (is_offered()) pending_->answer_by = Clock::now() + context_.timings.reload;
     log::info("ready", {{"listen", addresses()}});
     notify_service_manager("READY=1");
   };
   events.lost = [this] {
     if (phase_ == Phase::kDraining) backends_.each(&BackendSlot::retire);
     if (phase_ < Phase::kStopping) backends_.each(&BackendSlot::front_lost);
-    if (pending_ && is_offered(pending_->number)) adopt_reload();  // the next front starts with it
+    if (is_offered()) adopt_reload();  // the next front starts with it
   };
   events.drained = [this] {
     if (phase_ == Phase::kDraining) stop_hosts();
@@ -182,10 +185,10 @@ Supervisor::Supervisor(const Config& config, const ServeOptions& options) : opti
     backends_.stuck(backend, generation, why);
   };
   events.reloaded = [this](uint64_t number) {
-    if (is_offered(number)) adopt_reload();
+    if (is_offered() && pending_->number == number) adopt_reload();
   };
   events.reload_refused = [this](uint64_t number, const std::string& why) {
-    if (is_offered(number)) drop_reload(why);
+    if (is_offered() && pending_->number == number) drop_reload(why);
   };
   events.hopeless = [this](const std::string& reason) { give_up(reason); };
   front_ = std::make_unique<FrontProcess>(context_, listeners_, std::move(events));
@@ -337,7 +340,7 @@ void Supervisor::advance(TimePoint now) {
 int Supervisor::poll_timeout() const {
   const bool waits = !front_started_ && phase_ == Phase::kRunning;
   const TimePoint front = waits ? front_deadline_ : front_->next_deadline();
-  const TimePoint answer = pending_ && front_->ready() ? pending_->answer_by : TimePoint::max();
+  const TimePoint answer = is_offered() && front_->ready() ? pending_->answer_by : TimePoint::max();
   const TimePoint next = std::min({front, backends_.next_deadline(), phase_deadline_, answer});
   if (next == TimePoint::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
@@ -360,17 +363,26 @@ void Supervisor::settle_start(TimePoint now) {
 }
 
 void Supervisor::terminate() {
-  if (phase_ != Phase::kRunning) return kill_everything();
+  const TimePoint now = Clock::now();
+  if (phase_ != Phase::kRunning || (is_offered() && stop_asked_)) return kill_everything();
+  if (!stop_asked_) stop_asked_ = now;
+  const TimePoint deadline = *stop_asked_ + std::chrono::seconds(context_.config.drain_timeout_sec);
+  if (is_offered() && front_->ready()) {  // its answer says which configuration the gateway stops with
+    pending_->answer_by = std::min(pending_->answer_by, std::max(deadline, now + kAnswerLeast));
+    return;
+  }
+  if (std::exchange(pending_, std::nullopt))
+    log::warn("reload_refused", {{"reason", "the gateway stops before it is decided"}});
+  const auto drain = std::chrono::ceil<std::chrono::seconds>(std::max(deadline - now, Clock::duration()));
   notify_service_manager("STOPPING=1");
-  log::info("draining", {{"deadline_sec", context_.config.drain_timeout_sec}});
+  log::info("draining", {{"deadline_sec", drain.count()}});
   front_->retire();
   // A host that crashes meanwhile comes back, and ends what it left running.
   if (context_.config.keep_on_shutdown || !front_->ready()) backends_.each(&BackendSlot::retire);
   if (!front_->ready()) return stop_hosts();
   phase_ = Phase::kDraining;
-  phase_deadline_ =
-      Clock::now() + std::chrono::seconds(context_.config.drain_timeout_sec) + context_.timings.drain_extra;
-  front_->send(drain_message(context_.config.drain_timeout_sec), {});
+  phase_deadline_ = now + drain + context_.timings.drain_extra;
+  front_->send(drain_message(static_cast<uint32_t>(drain.count())), {});
 }
 
 void Supervisor::stop_hosts() {
@@ -395,6 +407,7 @@ void Supervisor::give_up(const std::string& reason, const char* event) {
 void Supervisor::kill_everything() {
   log::warn("stopping_at_once", {});
   context_.had_to_kill = true;
+  front_->retire();
   backends_.each(&BackendSlot::kill_all);
   front_->kill("killed for an immediate stop");
   if (phase_ < Phase::kStopping) stop_hosts();
@@ -430,10 +443,11 @@ void Supervisor::refuse_reload(const std::string& reason) {
 // Once every backend host on trial is decided, the front is asked. All of the new configuration is adopted,
 // or none of it.
 void Supervisor::settle_reload(TimePoint now) {
-  if (is_offered(pending_->number)) {
+  if (is_offered()) {
     if (!front_->ready() || now < pending_->answer_by) return;
     pending_->answer_by = TimePoint::max();
-    front_->kill("did not adopt a new configuration within " + seconds_text(context_.timings.reload));
+    if (stop_asked_) context_.had_to_kill = true;
+    front_->kill("did not adopt a new configuration in time");
   } else if (const auto mistake = backends_.mistake(pending_->config.backends)) {
     drop_reload(setting_prefix(pending_->places, mistake->setting) + mistake->reason);
   } else if (backends_.settled()) {
@@ -450,9 +464,7 @@ void Supervisor::offer_reload(TimePoint now) {
       front_reload_message(pending_->number, pending_->config, secrets.local_key_sha256, secrets.tls), {});
 }
 
-bool Supervisor::is_offered(uint64_t number) const {
-  return phase_ == Phase::kRunning && pending_ && number != 0 && pending_->number == number;
-}
+bool Supervisor::is_offered() const { return phase_ == Phase::kRunning && pending_ && pending_->number != 0; }
 
 void Supervisor::adopt_reload() {
   const PendingReload taken = std::move(*pending_);
@@ -461,13 +473,19 @@ void Supervisor::adopt_reload() {
   context_.tls = taken.secrets.tls;
   apply(taken.config);
   notify_service_manager("READY=1");
-  if (std::exchange(reload_again_, false)) reload();
+  go_on();
 }
 
 void Supervisor::drop_reload(const std::string& reason) {
   pending_.reset();
   backends_.each(&BackendSlot::drop_trial);
   refuse_reload(reason);
+  go_on();
+}
+
+// With what waited for the end of a reload.
+void Supervisor::go_on() {
+  if (stop_asked_) return terminate();
   if (std::exchange(reload_again_, false)) reload();
 }
 

@@ -206,14 +206,14 @@ TEST_F(Reload, keys_that_come_and_go_reach_the_front) {
 
 TEST_F(Reload, a_front_that_does_not_answer_is_replaced_by_one_with_the_new_configuration) {
   Supervised gateway({.instance = "mute", .change_options = [](ServeOptions& options) {
-                        options.timings.reload = std::chrono::milliseconds(300);
+                        options.timings.reload = std::chrono::seconds(2);
                       }});
   gateway.told_front("one", "up");
   gateway.reload([](Config& config) {
     config.limits.exec_queue = 7;
     config.backends.push_back(backend("two"));
   });
-  EXPECT_EQ(gateway.line("front_killed")["reason"], "did not adopt a new configuration within 300 ms");
+  EXPECT_EQ(gateway.line("front_killed")["reason"], "did not adopt a new configuration in time");
   EXPECT_EQ(gateway.line("front got start", 2)["message"]["config"]["limits"]["exec_queue"], 7);
   gateway.told_front("two", "up");
   gateway.told_front("one", "up", 2);
@@ -246,6 +246,49 @@ TEST_F(Reload, a_front_that_ends_instead_of_an_answer_is_followed_by_one_with_th
   ::kill(gateway.front_pid(), SIGKILL);
   EXPECT_EQ(gateway.line("front got start", 2)["message"]["config"]["limits"]["exec_queue"], 7);
   gateway.line("reloaded");
+}
+
+// Which configuration the gateway stops with is known once the front has answered, or is killed.
+TEST_F(Reload, a_stop_waits_for_the_answer_of_the_front) {
+  Supervised gateway({.instance = "mute", .change_options = [](ServeOptions& options) {
+                        options.timings.reload = std::chrono::seconds(2);
+                      }});
+  gateway.told_front("one", "up");
+  gateway.reload([](Config& config) { config.limits.exec_queue = 7; });
+  gateway.line("front got reload");
+  gateway.signal(SIGTERM);
+  gateway.line("front_killed");
+  EXPECT_EQ(gateway.wait(), 1) << "a process had to be killed";
+  std::vector<std::string> order;
+  for (const Json& line : gateway.lines())
+    for (const char* event : {"front_killed", "reloaded", "draining", "stopped"})
+      if (line.value("event", "") == event) order.emplace_back(event);
+  EXPECT_EQ(Json(order), Json({"front_killed", "reloaded", "draining", "stopped"}));
+  EXPECT_EQ(gateway.count("front_started"), 1);
+}
+
+TEST_F(Reload, a_second_signal_to_stop_does_not_wait_for_it) {
+  Supervised gateway({.instance = "mute"});
+  gateway.told_front("one", "up");
+  gateway.reload([](Config& config) { config.limits.exec_queue = 7; });
+  gateway.line("front got reload");
+  gateway.signal(SIGTERM);
+  gateway.signal(SIGINT);
+  EXPECT_EQ(gateway.wait(), 1);
+  gateway.line("stopping_at_once");
+  EXPECT_EQ(gateway.count("front_crashed"), 0);
+  EXPECT_EQ(gateway.count("front_started"), 1);
+}
+
+TEST_F(Reload, a_stop_drops_a_reload_that_the_front_was_not_asked_for) {
+  Supervised gateway;
+  gateway.told_front("one", "up");
+  gateway.reload([](Config& config) { config.backends.push_back(backend("two", "never-ready")); });
+  ASSERT_GT(gateway.host_pid("two"), 0);
+  gateway.signal(SIGTERM);
+  EXPECT_EQ(gateway.wait(), 0);
+  EXPECT_EQ(gateway.line("reload_refused")["reason"], "the gateway stops before it is decided");
+  EXPECT_EQ(gateway.count("front got reload"), 0);
 }
 
 TEST_F(Reload, a_burst_of_signals_is_survived) {
