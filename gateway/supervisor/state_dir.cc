@@ -11,16 +11,19 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdio>
 #include <memory>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace isogate::supervisor {
 namespace {
 
 constexpr int kOpenDir = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+constexpr std::chrono::milliseconds kLastChild{1000}, kTryAgain{10};  // flock(2) takes no deadline
 
 struct Wanted {
   mode_t mode;
@@ -123,10 +126,20 @@ Result<Fd> prepare_workdir(const std::string& path, mode_t mode) {
   return dir;
 }
 
+// False: errno. A gateway that was killed may have left a child that has its locks until it runs its program.
+bool lock_exclusively(int fd) {
+  const auto until = std::chrono::steady_clock::now() + kLastChild;
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK || std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kTryAgain);
+  }
+  return true;
+}
+
 // Two gateways would remove each other's files. A file system that knows no flock(2) of a directory (NFS) is
 // used without.
 Result<void> lock_sandboxes(int dir, const std::string& path) {
-  if (::flock(dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
+  if (lock_exclusively(dir) || errno != EWOULDBLOCK) return {};
   return Error{ISOGATE_ALREADY_EXISTS, 0,
                "the directory of sandboxes `" + path +
                    "` is in use by another gateway; give each gateway a `workdir` of its own"};
@@ -188,7 +201,7 @@ Result<void> check_passage(const std::string& path, const Accounts& accounts) {
 Result<Fd> take_lock(int root, const std::string& path) {
   Fd lock(::openat(root, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock) return os_error("cannot open `" + path + "/lock`", errno);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!lock_exclusively(lock.get())) {
     if (errno != EWOULDBLOCK) return os_error("cannot lock `" + path + "/lock`", errno);
     std::array<char, 16> holder{};
     const ssize_t n = ::pread(lock.get(), holder.data(), holder.size() - 1, 0);

@@ -116,6 +116,21 @@ TEST_F(StateDirTest, one_gateway_at_a_time) {
   EXPECT_EQ(message(), "ok");
 }
 
+// As that of a killed gateway does until it runs its program.
+TEST_F(StateDirTest, a_child_that_soon_releases_the_locks_is_waited_for) {
+  auto first = prepare_state_dir(config_, accounts_);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::usleep(200'000);
+    ::_exit(0);
+  }
+  first->lock.reset();
+  first->sandboxes_lock.reset();
+  EXPECT_EQ(message(), "ok");
+  ::waitpid(child, nullptr, 0);
+}
+
 TEST_F(StateDirTest, a_refused_second_start_does_not_disturb_the_first) {
   auto first = prepare_state_dir(config_, accounts_);
   ASSERT_TRUE(first.ok());
