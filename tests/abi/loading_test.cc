@@ -1,15 +1,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 
 #include "gateway/host/plugin/describe.h"
 #include "gateway/host/plugin/plugin_loader.h"
 #include "tests/abi/trusted_dir.h"
+#include "tests/eventually.h"
 #include "tests_dirs.h"
 
 namespace isogate {
@@ -151,6 +156,28 @@ TEST_F(Loading, GivesUpOnAPluginThatHangs) {
     EXPECT_THAT(refusal(fixture(name)), HasSubstr("did not describe itself within 15 s"));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
   }
+}
+
+// Its user has changed since it started, which undoes PR_SET_PDEATHSIG.
+TEST_F(Loading, APluginThatHangsEndsWithTheProcessThatWaitsForItsDescription) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root's changes its user";
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  const pid_t waits = ::fork();
+  if (waits == 0) ::_exit(describe(fixture("hangs")).ok() ? 0 : 1);
+  const std::string children =
+      "/proc/" + std::to_string(waits) + "/task/" + std::to_string(waits) + "/children";
+  pid_t hangs = 0;
+  ASSERT_TRUE(test::eventually(10, [&] {
+    std::ifstream(children) >> hangs;
+    std::ifstream status("/proc/" + std::to_string(hangs) + "/status");
+    const std::string text(std::istreambuf_iterator<char>(status), {});
+    return text.find("Seccomp:\t2") != std::string::npos;
+  }));
+  ::usleep(200'000);  // it may be about to load the plugin
+  ::kill(waits, SIGKILL);
+  EXPECT_EQ(::waitpid(waits, nullptr, 0), waits);
+  EXPECT_TRUE(test::eventually(5, [&] { return ::waitpid(hangs, nullptr, WNOHANG) == hangs; }));
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
 TEST_F(Loading, OnlyWarnsOfAFurtherExport) {

@@ -94,6 +94,14 @@ std::string told_name() {
   return std::string(buffer, n > 0 ? static_cast<size_t>(n) : 0);
 }
 
+// Ends this process with the one that waits for the description. A change of the user would undo it.
+Result<void> end_with_reader() {
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return os_error("cannot tie a process to its parent", errno);
+  pollfd pipe{kPipe, 0, 0};
+  if (::poll(&pipe, 1, 0) > 0) ::_exit(1);  // it has ended
+  return {};
+}
+
 // A temporary place for one copy, for a command that has no state directory.
 class TemporaryDir {
  public:
@@ -135,10 +143,10 @@ Result<Description> describe_plugin(const std::string& path, const std::string& 
 }
 
 int describe_child_main() {
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) ::_exit(1);
   auto describe = []() -> Result<Description> {
     Fd here(::open(".", O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (auto quarantined = enter_quarantine(); !quarantined) return quarantined.error();
+    if (auto tied = end_with_reader(); !tied) return tied.error();
     auto loaded = load_plugin(here.get(), told_name());
     if (!loaded) return loaded.error();
     if (auto usable = check_config_schema(loaded->description); !usable) return usable.error();
