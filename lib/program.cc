@@ -4,12 +4,15 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <optional>
 
 namespace isogate {
 namespace {
@@ -47,6 +50,19 @@ Result<pid_t> spawn(Program& program, int output) {
   return pid;
 }
 
+// The next bytes of its output, `most` at most, and how many; `output` is -1 at the end. nullopt: it wrote
+// more than it may.
+std::optional<size_t> take(const Program& program, int& output, size_t most, std::string& text) {
+  char buffer[16384];
+  const ssize_t got = ::read(output, buffer, std::min(most, sizeof buffer));
+  if (got < 0 && errno == EINTR) return 0;
+  if (got <= 0) output = -1;
+  const size_t bytes = got > 0 ? static_cast<size_t>(got) : 0, room = program.most_output - text.size();
+  text.append(buffer, std::min(bytes, room));
+  if (bytes > room && !program.drops_output) return std::nullopt;
+  return bytes;
+}
+
 How read_output(const Program& program, int output, int process, std::string& text) {
   using Clock = std::chrono::steady_clock;
   const auto until = Clock::now() + program.time;
@@ -56,15 +72,18 @@ How read_output(const Program& program, int output, int process, std::string& te
     if (left.count() <= 0) return How::kLate;
     if (::poll(watch, 3, static_cast<int>(left.count())) <= 0) continue;
     if (watch[2].revents != 0) return How::kCancelled;
-    if (watch[0].revents == 0) return How::kEnded;
-    char buffer[16384];
-    const ssize_t got = ::read(output, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) watch[0].fd = -1;
-    const size_t bytes = got > 0 ? static_cast<size_t>(got) : 0, room = program.most_output - text.size();
-    text.append(buffer, std::min(bytes, room));
-    if (bytes > room && !program.drops_output) return How::kFlooded;
+    if (watch[1].revents != 0) break;
+    if (!take(program, watch[0].fd, SIZE_MAX, text)) return How::kFlooded;
   }
+  // All that it wrote is in the pipe now. Others may go on to write.
+  int left = 0;
+  if (::ioctl(output, FIONREAD, &left) != 0) left = 0;
+  while (left > 0 && watch[0].fd >= 0) {
+    const auto bytes = take(program, watch[0].fd, static_cast<size_t>(left), text);
+    if (!bytes) return How::kFlooded;
+    left -= static_cast<int>(*bytes);
+  }
+  return How::kEnded;
 }
 
 }  // namespace

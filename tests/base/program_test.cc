@@ -56,6 +56,26 @@ TEST(RunProgram, what_it_leaves_running_is_killed_and_not_waited_for) {
   EXPECT_FALSE(runs(end->output));
 }
 
+TEST(RunProgram, what_it_leaves_running_may_not_write_on_and_on) {
+  Program program = shell("yes & sleep 0.1; exit 5");
+  program.drops_output = true;
+  const auto end = run_program(std::move(program));
+  ASSERT_TRUE(end) << end.error().message;
+  EXPECT_EQ(end->how, How::kEnded);
+  EXPECT_EQ(end->exit_code(), 5);
+}
+
+TEST(RunProgram, all_that_it_wrote_just_before_its_end_is_read) {
+  for (int i = 0; i < 50; ++i) {
+    Program program = shell("head -c 60000 /dev/zero");
+    program.most_output = 1 << 20;
+    const auto end = run_program(std::move(program));
+    ASSERT_TRUE(end) << end.error().message;
+    ASSERT_EQ(end->how, How::kEnded);
+    ASSERT_EQ(end->output.size(), 60000U);
+  }
+}
+
 TEST(RunProgram, it_goes_on_after_it_closed_its_output) {
   const auto end = run_program(shell("exec >&- 2>&-; sleep 0.2; exit 3"));
   ASSERT_TRUE(end) << end.error().message;
@@ -103,9 +123,9 @@ TEST(RunProgram, or_the_rest_of_its_output_is_dropped) {
 TEST(RunProgram, it_has_no_descriptor_but_those_it_was_given) {
   const Fd inherited(::dup(0));  // without close-on-exec
   ASSERT_TRUE(inherited);
-  const auto end = run_program(shell("ls /proc/$$/fd | tr '\\n' ' '"));
+  const auto end = run_program(shell("exec ls /proc/self/fd"));
   ASSERT_TRUE(end) << end.error().message;
-  EXPECT_EQ(end->output, "0 1 2 ");
+  EXPECT_EQ(end->output, "0\n1\n2\n3\n") << "3: the directory that it reads";
 }
 
 TEST(RunProgram, it_starts_in_the_directory) {
