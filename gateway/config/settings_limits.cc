@@ -49,8 +49,9 @@ const Setting kLimitRows[] = {
      .field = FIELD(Config, limits.max_spool_bytes),
      .brief = "Bytes of long-lived execs' output kept on disk at a time, in `state_dir`.",
      .details =
-         "One that needs more takes the place of execs that have ended, the oldest first; then the "
-         "oldest output of its own is dropped. Its files, one for each stream, are limited likewise, to "
+         "One that needs more takes the place of execs that have ended, first the oldest of the tenant whose "
+         "ended ones have the most; then the oldest output of its own is dropped. Its files, one for each "
+         "stream, are limited likewise, to "
          "one for each 32 descriptors of RLIMIT_NOFILE. 0: none is kept on disk.",
      .range = {0, 1024 * 1024 * kGiB}},
     {.path = "limits.tenant_share_percent",
