@@ -1,11 +1,13 @@
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
@@ -94,6 +96,19 @@ class Watching {
     bytes_.erase(0, bytes_.size() - rest.size());
   }
   void leave() { pipe_.read.reset(); }
+  // The watch has taken all events from the kernel.
+  static bool has_taken_all() {
+    return eventually(60, [] {
+      for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        int bytes = 0;
+        if (std::filesystem::read_symlink(entry.path(), gone) == "anon_inode:inotify" &&
+            (::ioctl(std::stoi(entry.path().filename()), FIONREAD, &bytes) != 0 || bytes != 0))
+          return false;
+      }
+      return true;
+    });
+  }
 
  private:
   Pipe pipe_;
@@ -300,6 +315,7 @@ TEST_F(Watches, ASlowReaderLosesChangesAndLearnsOfIt) {
   Watching watch(files(), "", 0);
   ASSERT_TRUE(watch.ready());
   for (int i = 0; i < 1500; ++i) spill(inside(name + std::to_string(i)), "text");
+  ASSERT_TRUE(Watching::has_taken_all());
   EXPECT_TRUE(watch.reports(ISOGATE_CHANGE_OVERFLOW, ""));
   EXPECT_LT(watch.seen().size(), 3000u);
   EXPECT_TRUE(goes_on(watch, "last"));
