@@ -48,7 +48,7 @@ docker-cli/-         | its command line, where it is a package of its own
 docker.io            | a Docker Engine to run containers on
 e2fsprogs            | file systems of a sandbox's own, and disks that fail
 etcd-server          | the store of the Kubernetes API server
-golang-1.19-go/-     | builds Kubernetes and helm
+golang-1.19-go/golang-go | builds Kubernetes and helm
 iproute2             | ss and ip: sockets and network namespaces as others see them
 iptables             | networks of the Docker Engine
 jq                   | JSON in shell tests

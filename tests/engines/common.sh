@@ -8,14 +8,32 @@ skip() {
   exit 77
 }
 
-# Prints the path of Go 1.26 or newer.
+# Prints the path of Go 1.26 or newer: this machine's, or one that a Go of Debian fetches as a module and verifies, once.
+go_fetched=1.26.8
 find_go() {
-  local go
-  for go in "$(command -v go || true)" /usr/local/go/bin/go; do
+  local go kept=${XDG_CACHE_HOME:-$HOME/.cache}/isogate-go/$go_fetched
+  for go in "$(command -v go || true)" /usr/local/go/bin/go "$kept/bin/go"; do
     [ -x "$go" ] && "$go" version | grep -qE 'go1\.(2[6-9]|[3-9])' && echo "$go" && return
+  done
+  for go in "$(command -v go || true)" /usr/lib/go-*/bin/go; do
+    [ -x "$go" ] && fetch_go "$go" "$kept" >&2 && echo "$kept/bin/go" && return
   done
   return 1
 }
+
+# fetch_go GO DIRECTORY
+fetch_go() (
+  set -e
+  note "fetching Go $go_fetched, once"
+  mkdir -p "$(dirname "$2")"
+  work=$(mktemp -d "$2.XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  unset GOROOT
+  module=golang.org/toolchain@v0.0.1-go$go_fetched.linux-$("$1" env GOARCH)
+  (cd "$work" && GOPATH=$work GOFLAGS=-modcacherw GOENV=off GOWORK=off GO111MODULE=on "$1" mod download "$module")
+  chmod -R a+x "$work/pkg/mod/$module/bin" "$work/pkg/mod/$module/pkg/tool"
+  mv -T "$work/pkg/mod/$module" "$2" || [ -x "$2/bin/go" ]  # another was faster
+)
 
 # Programs written in Go collect garbage a quarter as often: there is memory, and there are few processors.
 export GOGC=${GOGC:-400}
