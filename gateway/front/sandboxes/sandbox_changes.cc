@@ -1,6 +1,5 @@
 #include "gateway/front/sandboxes/sandbox_changes.h"
 
-#include "gateway/front/base/alarm.h"
 #include "gateway/ipc/codec.h"
 #include "lib/clock.h"
 #include "lib/log.h"

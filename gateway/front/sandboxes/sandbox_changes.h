@@ -13,13 +13,8 @@ namespace isogate::front {
 
 class SandboxChanges {
  public:
-  SandboxChanges(boost::asio::any_io_executor executor, Backends& backends, SandboxRegister& records,
-                 const TenantDisks& disks, bool started_by_root)
-      : executor_(std::move(executor)),
-        backends_(backends),
-        records_(records),
-        disks_(disks),
-        started_by_root_(started_by_root) {}
+  SandboxChanges(Backends& backends, SandboxRegister& records, const TenantDisks& disks, bool started_by_root)
+      : backends_(backends), records_(records), disks_(disks), started_by_root_(started_by_root) {}
 
   Result<void> load();  // this process's namespaces, with which a sandbox's are compared
   // The addresses that a sandbox tries to reach when it is measured: every TCP listener of this
@@ -50,7 +45,6 @@ class SandboxChanges {
   static boost::asio::awaitable<void> close_in(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel,
                                                const std::string& request_id);
 
-  boost::asio::any_io_executor executor_;
   Backends& backends_;
   SandboxRegister& records_;
   const TenantDisks& disks_;

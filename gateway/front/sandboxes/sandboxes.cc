@@ -57,7 +57,7 @@ Sandboxes::Sandboxes(asio::any_io_executor executor, Backends& backends, State& 
                      bool started_by_root)
     : records(executor, state, std::move(instance)),
       disks(executor, records),
-      changes(executor, backends, records, disks, started_by_root),
+      changes(backends, records, disks, started_by_root),
       upkeep(executor, backends, records, changes),
       executor_(std::move(executor)),
       backends_(backends) {}
