@@ -21,6 +21,11 @@ class Condition {
     for (const int each : waiting_)
       if (each >= 0) signal_event(each);
   }
+  // One that waits, the longest first. It may be woken twice in place of two: it tells another.
+  void notify_one() {
+    for (const int each : waiting_)
+      if (each >= 0) return signal_event(each);
+  }
 
   // Releases `lock` and waits until notify_all(), until `cancel_fd` is readable (-1: never), or for `most`.
   // It may return early: check again, and whether the call is cancelled.

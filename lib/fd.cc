@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -50,9 +51,32 @@ void signal_event(int event_fd) {
   }
 }
 
-bool is_signalled(int fd) {
+bool is_signalled(int fd, std::chrono::milliseconds most) {
+  using Clock = std::chrono::steady_clock;
+  if (fd < 0 && most.count() == 0) return false;
   pollfd one{fd, POLLIN, 0};
-  return fd >= 0 && ::poll(&one, 1, 0) > 0;
+  const auto until = Clock::now() + most;
+  for (;;) {
+    const int found = ::poll(&one, 1, static_cast<int>(std::max<int64_t>(most.count(), 0)));
+    if (found >= 0 || errno != EINTR) return found > 0;
+    most = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  }
+}
+
+Result<Fd> make_timer(std::chrono::milliseconds after) {
+  Fd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const auto count = std::max<int64_t>(1, after.count());  // 0 would disarm it
+  itimerspec when{};
+  when.it_value = {count / 1000, count % 1000 * 1'000'000};
+  if (!timer || ::timerfd_settime(timer.get(), 0, &when, nullptr) != 0)
+    return os_error("cannot set a timer", errno);
+  return timer;
+}
+
+Result<Fd> copy_of(int fd) {
+  Fd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) return os_error("cannot copy a descriptor", errno);
+  return copy;
 }
 
 Result<Mark> make_mark() {

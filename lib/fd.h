@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <span>
 #include <string>
@@ -67,8 +68,14 @@ Result<Fd> make_shared_event();
 
 // Makes either readable for good. Async-signal-safe.
 void signal_event(int event_fd);
-// True once that or another descriptor is readable; -1 never is.
-bool is_signalled(int fd);
+// True once that or another descriptor is readable; -1 never is. Waits for it up to `most`.
+bool is_signalled(int fd, std::chrono::milliseconds most = std::chrono::milliseconds(0));
+
+// A timerfd, close-on-exec, non-blocking, that is readable once `after` has passed.
+Result<Fd> make_timer(std::chrono::milliseconds after);
+
+// Another descriptor of the same file, close-on-exec.
+Result<Fd> copy_of(int fd);
 
 // An event that is in order with what happens to a pipe: `theirs`, for a process that is not trusted, is
 // readable for good as soon as `own` has been signalled, also once `own` is closed. Two datagram sockets,

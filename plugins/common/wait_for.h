@@ -5,22 +5,19 @@
 #include <mutex>
 
 #include "isogate/backend.hpp"
+#include "lib/semaphore.h"
 
 namespace isogate {
 
-inline constexpr std::chrono::milliseconds kCallLook{20};  // how often the call is checked
-
-// Locks the mutex. Throws ISOGATE_CANCELLED when the call is cancelled first.
-inline std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
-  std::unique_lock lock(mutex, std::defer_lock);
-  while (!lock.try_lock_for(kCallLook)) call.check();
-  return lock;
+// Takes a place. Throws ISOGATE_CANCELLED when the call is cancelled first.
+inline std::unique_lock<Semaphore> lock_for(Semaphore& semaphore, const sdk::Call& call) {
+  if (!semaphore.lock(call.cancel_fd())) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+  return {semaphore, std::adopt_lock};
 }
 
-// The same, for one of a std::counting_semaphore, which the caller releases.
-template <typename Semaphore>
-void acquire_for(Semaphore& semaphore, const sdk::Call& call) {
-  while (!semaphore.try_acquire_for(kCallLook)) call.check();
+// Throws ISOGATE_CANCELLED when the call is cancelled first.
+inline void sleep_for(std::chrono::milliseconds time, const sdk::Call& call) {
+  if (is_signalled(call.cancel_fd(), time)) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
 }
 
 }  // namespace isogate

@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <semaphore>
 #include <string>
 #include <vector>
 
@@ -34,12 +33,12 @@ struct Services {
   const Config config;
   Engine engine;
   std::string runner;  // the program isogate-runner on this host
-  std::timed_mutex preparing;
+  Semaphore preparing;
   bool runner_filled = false;  // its volume; under `preparing`
   std::map<std::string, std::shared_ptr<const ImageUsers>>
-      image_users;                      // by the image's Id, under `preparing`
-  std::counting_semaphore<> making{8};  // containers at once: an Engine with more requests stalls
-  std::timed_mutex creating;  // held for keep-id: podman 4.3 reads /etc/subuid in one thread or wrongly
+      image_users;      // by the image's Id, under `preparing`
+  Semaphore making{8};  // containers at once: an Engine with more requests stalls
+  Semaphore creating;   // held for keep-id: podman 4.3 reads /etc/subuid in one thread or wrongly
 
   void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }
   void info(const std::string& line) const { host.log(ISOGATE_LOG_INFO, line); }
@@ -79,20 +78,6 @@ struct Services {
  public:
   Watch watch{*this};
   Background background{host};  // the last member: it ends first
-};
-
-// A place among the containers that may be created at once, until its destructor.
-class Making {
- public:
-  Making(Services& services, const sdk::Call& call) : services_(services) {
-    acquire_for(services_.making, call);
-  }
-  Making(const Making&) = delete;
-  Making& operator=(const Making&) = delete;
-  ~Making() { services_.making.release(); }
-
- private:
-  Services& services_;
 };
 
 // A refusal of the Engine is never the caller's mistake: other statuses than ISOGATE_CANCELLED and

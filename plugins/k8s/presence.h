@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "lib/fd.h"
+#include "lib/semaphore.h"
 #include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/services.h"
 
@@ -42,7 +43,7 @@ class Presence {
   Services& services_;
   const Owner owner_;
   const Fd stop_;  // an eventfd: cancels the thread's current work
-  std::timed_mutex beginning_;
+  Semaphore beginning_;
   std::atomic<bool> begun_{false};
   std::mutex mutex_;
   std::condition_variable changed_;

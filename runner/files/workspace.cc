@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "lib/semaphore.h"
 #include "runner/files/workspace_identity.h"
 #include "runner/files/workspace_kernel.h"
 #include "runner/files/workspace_path.h"
@@ -42,7 +43,7 @@ struct WorkspaceState {
   std::shared_ptr<DiskQuota> quota;  // null: none
   bool attached = false;
   bool completion_follows = false;  // a body may be at its end before its completion is reported
-  std::timed_mutex commit;          // one write at a time between "what is there" and the rename
+  Semaphore commit;                 // one write at a time between "what is there" and the rename
 };
 
 class WorkspaceImpl final : public Workspace {
@@ -118,7 +119,7 @@ class WorkspaceImpl final : public Workspace {
                                     const QuotaBefore& before) const;
 
   // Waits for other commits (an append copies the whole file), but no longer than its caller does.
-  Result<std::unique_lock<std::timed_mutex>> commit_alone(int cancel_fd) const;
+  Result<std::unique_lock<Semaphore>> commit_alone(int cancel_fd) const;
 
   std::shared_ptr<WorkspaceState> state_;
   Identity identity_;
@@ -683,8 +684,7 @@ Result<void> WorkspaceImpl::remove(const isogate_file_request& request, int canc
 namespace {
 
 constexpr uint32_t kNewFileMode = 0644;
-constexpr std::chrono::milliseconds kPatience{50};  // between two looks at cancel_fd
-constexpr int kMaxPatience = 600;                   // 30 s in all
+constexpr std::chrono::seconds kPatience{30};  // with the writes before it
 
 bool has(const isogate_file_request& request, uint32_t flag) { return (request.flags & flag) != 0; }
 
@@ -846,13 +846,10 @@ Result<void> WorkspaceImpl::place(StagedFile& staged, const Parent& parent, cons
   return {};
 }
 
-Result<std::unique_lock<std::timed_mutex>> WorkspaceImpl::commit_alone(int cancel_fd) const {
-  std::unique_lock<std::timed_mutex> lock(state_->commit, std::defer_lock);
-  for (int tries = 0; !lock.try_lock_for(kPatience); ++tries) {
-    if (is_signalled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
-    if (tries >= kMaxPatience) return busy_error("another write to this sandbox takes too long");
-  }
-  return lock;
+Result<std::unique_lock<Semaphore>> WorkspaceImpl::commit_alone(int cancel_fd) const {
+  if (state_->commit.lock(cancel_fd, kPatience)) return std::unique_lock(state_->commit, std::adopt_lock);
+  if (is_signalled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
+  return busy_error("another write to this sandbox takes too long");
 }
 
 Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Target& target,

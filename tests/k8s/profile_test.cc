@@ -245,11 +245,13 @@ TEST(K8sEgress, OnlySilenceTwiceInARowIsSilence) {
   constexpr int kSilent = 0, kAnswers = 10, kUntried = 11;
   const auto of = [](std::vector<int> codes, int most_ms = 60'000) {
     size_t asked = 0;
+    const isogate_call unbounded{sizeof unbounded, -1, INT64_MAX, {}};
+    const sdk::Call call(unbounded);
     const Ran last = settle(
         [&] {
           return Ran{codes.at(asked++), ""};
         },
-        std::chrono::milliseconds(1), std::chrono::milliseconds(most_ms));
+        std::chrono::milliseconds(1), std::chrono::milliseconds(most_ms), call);
     return std::pair(last.exit_code, asked);
   };
   EXPECT_EQ(of({kSilent, kSilent}), std::pair(kSilent, size_t{2}));

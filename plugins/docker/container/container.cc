@@ -106,7 +106,7 @@ Container::Container(Services& services, Parts parts, const Limits& limits, Fd d
 
 Container::~Container() { detach(); }
 
-std::unique_lock<std::timed_mutex> Container::alone(const sdk::Call& call) { return lock_for(mutex_, call); }
+std::unique_lock<Semaphore> Container::alone(const sdk::Call& call) { return lock_for(mutex_, call); }
 
 // Except whether it is ours, which the record decides.
 Container::State Container::look_at(const std::string& which, const sdk::Call& call) const {
@@ -279,7 +279,7 @@ std::string Container::create(const sdk::Call& call) {
   if (!parts_.bind) prepare_volumes(services_, parts_, directory_.get(), call);
   prepare_names(services_, parts_, directory_.get(), gate_path_.substr(0, gate_path_.rfind('/')), call);
   const Json body = container_of(services_.config, parts_, limits_);
-  std::unique_lock<std::timed_mutex> turn;
+  std::unique_lock<Semaphore> turn;
   if (!parts_.user_namespace.empty()) turn = lock_for(services_.creating, call);
   try {
     return services_.engine.create_container(record_.name, body, call, services_.config.platform);
@@ -349,7 +349,7 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
 }
 
 void Container::make(const sdk::Call& call) {
-  const Making turn(services_, call);
+  const auto turn = lock_for(services_.making, call);
   for (int tries = 0; tries < 3; ++tries) {
     try {
       link_ = try_make(call);
@@ -507,8 +507,7 @@ Container::Way Container::link(const sdk::Call& call) try {
   const auto lock = alone(call);
   if (refusal_) throw sdk::Error(*refusal_);
   if (link_ && link_->alive() && !link_->spent()) {
-    if (services_.transport() == RunnerTransport::kExec ||
-        services_.config.transport == RunnerTransport::kExec)
+    if (services_.config.transport == RunnerTransport::kExec)
       return {connect_stream(call), record_.id, record_.name};
     return {link_, record_.id, record_.name};
   }

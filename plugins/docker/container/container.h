@@ -10,6 +10,7 @@
 #include <string>
 
 #include "isogate/runner_link.hpp"
+#include "lib/semaphore.h"
 #include "plugins/docker/companions/companions.h"
 #include "plugins/docker/container/container_state.h"
 #include "plugins/docker/container/gate.h"
@@ -74,7 +75,7 @@ class Container {
 
  private:
   using State = ContainerState;
-  std::unique_lock<std::timed_mutex> alone(const sdk::Call& call);
+  std::unique_lock<Semaphore> alone(const sdk::Call& call);
   State look_at(const std::string& which, const sdk::Call& call) const;
   State state_of(const std::string& which, const sdk::Call& call) const;
   // The same for the recorded container, which an Engine may still be creating for a caller that
@@ -116,7 +117,7 @@ class Container {
   const Limits limits_;
   const Fd directory_, gate_;
   std::string workspace_path_, gate_path_;  // as parts() came with them
-  std::timed_mutex mutex_;
+  Semaphore mutex_;
   Record record_;
   bool unsure_ = false;          // the Engine may be creating one of the recorded name
   bool fresh_ = false;           // no command of a tenant has run in it yet

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 
 #include "lib/loopback.h"
 #include "lib/net/transport.h"
 #include "lib/text.h"
+#include "plugins/common/wait_for.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod/profile.h"
 
@@ -91,16 +91,15 @@ std::vector<std::string> targets_of(const Config& config, const ApiServers& serv
   return targets;
 }
 
-Ran settle(const std::function<Ran()>& ask, milliseconds apart, milliseconds most) {
+Ran settle(const std::function<Ran()>& ask, milliseconds apart, milliseconds most, const sdk::Call& call) {
   const auto until = Clock::now() + most;
-  auto next = Clock::now();
-  for (int silent = 0;; std::this_thread::sleep_until(next)) {
-    next = Clock::now() + apart;
+  for (int silent = 0;;) {
+    const auto next = Clock::now() + apart;
     Ran round = ask();
     silent = round.exit_code == kNothingAnswers ? silent + 1 : 0;
     if (silent == kSilentRounds) return round;
-    if (silent > 0) continue;
-    if (round.exit_code != kSomethingAnswers || Clock::now() >= until) return round;
+    if (silent == 0 && (round.exit_code != kSomethingAnswers || Clock::now() >= until)) return round;
+    sleep_for(std::chrono::ceil<milliseconds>(std::max(next - Clock::now(), Clock::duration::zero())), call);
   }
 }
 
@@ -110,11 +109,8 @@ void prove_no_way_out(Services& services, sdk::RunnerLink& link, const PodState&
   std::vector<std::string> command = {kRunner, "reach"};
   command.insert(command.end(), targets.begin(), targets.end());
   const bool tolerated = services.config.allow_unenforced_network;
-  const auto once = [&] {
-    call.check();
-    return run_own(link, command, call);
-  };
-  const Ran last = settle(once, kApart, tolerated ? milliseconds(0) : kSettle);
+  const auto once = [&] { return run_own(link, command, call); };
+  const Ran last = settle(once, kApart, tolerated ? milliseconds(0) : kSettle, call);
   if (last.exit_code == kNothingAnswers) return;
   if (last.exit_code != kSomethingAnswers)
     throw sdk::Error(ISOGATE_UNAVAILABLE,

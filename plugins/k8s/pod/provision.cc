@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "plugins/common/wait_for.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/pod/sandbox_claim.h"
@@ -233,8 +233,7 @@ void find_pod(Services& services, const Json& pod, Record& record, const sdk::Ca
       record.pod_uid = uid_of(each);
       return refuse_weaker(expected_of(services.config, pod), each, record.kind);
     }
-    call.check();
-    std::this_thread::sleep_for(pause);
+    sleep_for(pause, call);
   }
   unavailable("the sandbox's pod cannot be started: " + why_none(services, record, call));
 }

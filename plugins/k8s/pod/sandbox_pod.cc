@@ -1,7 +1,6 @@
 #include "plugins/k8s/pod/sandbox_pod.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "lib/hash.h"
 #include "plugins/common/bounded_call.h"
@@ -128,8 +127,7 @@ void SandboxPod::attach() {
 void SandboxPod::wait_for_others(const sdk::Call& call, Clock::time_point since) {
   waits_for_ = lease_.is_ending() ? "the end of its Lease" : who_is_at_work(lease_.holder());
   if (Clock::now() - since >= seconds(services_.config.busy_timeout_sec)) busy(lease_.holder());
-  call.check();
-  std::this_thread::sleep_for(kPause);
+  sleep_for(kPause, call);
 }
 
 // The recorded pod, if it runs and is exactly the one that was measured.
@@ -464,8 +462,7 @@ void SandboxPod::prepare_workspace(const sdk::Call& call) {
 // pods, waiting is useless: once seen, it does not wait again.
 void SandboxPod::wait_for_volume(const sdk::Call& call) {
   if (services_.volumes_wait_for_pods) return;
-  for (const auto since = Clock::now(); Clock::now() - since < kVolume; std::this_thread::sleep_for(kPause)) {
-    call.check();
+  for (const auto since = Clock::now(); Clock::now() - since < kVolume; sleep_for(kPause, call)) {
     const Json claim = services_.api.get(services_.claims(lease_.record().claim), call);
     if (text_at(member(claim, "status"), "phase") == "Bound") return;
   }
@@ -719,8 +716,8 @@ SandboxPod::Way SandboxPod::link(Use use, const sdk::Call& call) {
 
 // A connection only for this call, which ends with it.
 SandboxPod::Way SandboxPod::lend(Use use, const sdk::Call& call) {
-  acquire_for(*slots_, call);
-  const std::shared_ptr<void> slot(nullptr, [slots = slots_](void*) { slots->release(); });
+  lock_for(*slots_, call).release();
+  const std::shared_ptr<void> slot(nullptr, [slots = slots_](void*) { slots->unlock(); });
   const auto lock = lock_for(mutex_, call);
   check_serves();
   if (!is_usable(use)) in_time(call, [&](const sdk::Call& within) { relink(use, within); });
@@ -768,8 +765,9 @@ void SandboxPod::relink(Use use, const sdk::Call& call) {
 }
 
 void SandboxPod::distrust(const Way& way, const std::string& why, bool now) noexcept try {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (!lock.try_lock_for(kLate) || closing_ || lease_.record().pod_uid != way.pod_uid) return;
+  if (!mutex_.lock(-1, kLate)) return;
+  const std::unique_lock lock(mutex_, std::adopt_lock);
+  if (closing_ || lease_.record().pod_uid != way.pod_uid) return;
   suspicion_ = why;
   const Budget soon(kNow);
   if (!now || !lease_.find(soon) || lease_.uid() != parts_.lease_uid || ends_with_pod() || has_others() ||
@@ -930,7 +928,7 @@ void SandboxPod::forget_user() noexcept {
   try {
     const isogate_call soon = cleaning_up();
     const sdk::Call call(soon);
-    for (const Budget budget(call); !budget.over(); std::this_thread::sleep_for(kPause)) {
+    for (const Budget budget(call); !budget.over(); sleep_for(kPause, call)) {
       if (!lease_.find(budget) || lease_.is_ending()) return;
       if (lease_.is_others()) continue;
       if (std::erase(lease_.record().users, services_.holder) == 0 || lease_.join(budget)) return;

@@ -7,10 +7,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <semaphore>
 #include <string>
 
 #include "isogate/runner_link.hpp"
+#include "lib/semaphore.h"
 #include "plugins/k8s/lease.h"
 #include "plugins/k8s/pod/provision.h"
 
@@ -20,7 +20,6 @@ class Pool;
 
 // Each exec of the API server is a process of the container's beside its program, and costs it a while.
 inline constexpr int kExecsAtOnce = 8;
-using Slots = std::counting_semaphore<kExecsAtOnce>;
 
 struct OpenWish {
   bool attach_only = false, known = false;
@@ -172,7 +171,7 @@ class SandboxPod {
   Services& services_;
   Parts parts_;
   const Limits limits_;
-  std::timed_mutex mutex_;
+  Semaphore mutex_;
   Lease lease_;
   bool fresh_ = false;                 // no command of a tenant has run in it yet
   bool closing_ = false;               // only a close may follow
@@ -201,7 +200,7 @@ class SandboxPod {
   const std::shared_ptr<Tie> tie_ = std::make_shared<Tie>();
   std::optional<Proof> proven_;  // at open; a replacement must have the same isolation profile
   std::shared_ptr<sdk::RunnerLink> link_;
-  std::shared_ptr<Slots> slots_ = std::make_shared<Slots>(kExecsAtOnce);  // RunnerTransport::kExec
+  std::shared_ptr<Semaphore> slots_ = std::make_shared<Semaphore>(kExecsAtOnce);  // RunnerTransport::kExec
 };
 
 }  // namespace isogate::k8s
