@@ -1,7 +1,5 @@
 #include "plugins/docker/background.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -15,13 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kFirstPause = 100, kLongestPause = 10'000;  // ms
-
-// False: it was readable, and it is time to end.
-bool pause(int stop, int time) {
-  pollfd end{stop, POLLIN, 0};
-  return ::poll(&end, 1, time) == 0;
-}
+constexpr milliseconds kFirstPause{100}, kLongestPause{10'000};
 
 }  // namespace
 
@@ -53,18 +45,19 @@ void Background::begin(const std::string& key, const std::string& what, Work wor
 void Background::run(const std::string& key, const std::shared_ptr<Task>& task) {
   const isogate_call abi{sizeof abi, task->stop.get(), INT64_MAX, {}};
   std::string logged;
-  for (int wait = kFirstPause; pause(task->stop.get(), 0); wait = std::min(2 * wait, kLongestPause)) {
+  for (milliseconds wait = kFirstPause; !is_signalled(task->stop.get());
+       wait = std::min(2 * wait, kLongestPause)) {
     try {
       task->work(sdk::Call(abi));
       logged.clear();
       break;
     } catch (const std::exception& error) {
       const std::string why = error.what();
-      if (why != logged && pause(task->stop.get(), 0))
+      if (why != logged && !is_signalled(task->stop.get()))
         host_.log(ISOGATE_LOG_WARN, task->what + ", tried again until it is done: " + why);
       logged = why;
     }
-    if (!pause(task->stop.get(), wait)) break;
+    if (is_signalled(task->stop.get(), wait)) break;
   }
   if (!logged.empty()) host_.log(ISOGATE_LOG_ERROR, task->what + ": not done: " + logged);
   task->work = nullptr;  // and what it owns, before waiters wake

@@ -1,7 +1,5 @@
 #include "plugins/docker/watch.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -14,7 +12,7 @@
 namespace isogate::docker {
 namespace {
 
-constexpr int kFirstRetry = 100, kLongestRetry = 10'000;  // ms
+constexpr std::chrono::milliseconds kFirstRetry{100}, kLongestRetry{10'000};
 
 std::vector<LabelFilter> ours(const Services& services) {
   return {{kLabelInstance, std::string(sdk::view(services.host.abi().instance))},
@@ -63,24 +61,19 @@ void Watch::forget(const std::string& id) {
   watched_.erase(id);
 }
 
-bool Watch::pause(int milliseconds) const {
-  pollfd end{end_.get(), POLLIN, 0};
-  return ::poll(&end, 1, milliseconds) == 0;
-}
-
 void Watch::run() {
-  for (int wait = kFirstRetry; pause(0);) {
+  for (std::chrono::milliseconds wait = kFirstRetry; !is_signalled(end_.get());) {
     try {
       follow();
     } catch (const std::exception& error) {
-      if (!pause(0)) return;
+      if (is_signalled(end_.get())) return;
       if (followed_) {
         services_.warn(std::string(error.what()) + "; tried again until it can be followed");
         wait = kFirstRetry;
       }
       followed_ = false;
     }
-    if (!pause(wait)) return;
+    if (is_signalled(end_.get(), wait)) return;
     wait = std::min(2 * wait, kLongestRetry);
   }
 }

@@ -47,7 +47,6 @@ class Watch {
   void on_event(const std::string& id, const std::string& what, const std::string& exit_code);
   void report_end(const std::string& id, const std::string& how);
   void look_whether_changed(const std::string& id);
-  bool pause(int milliseconds) const;  // false: it is time to end
 
   Services& services_;
   const Fd end_;

@@ -57,9 +57,7 @@ std::string Companions::named(const Companion& companion) {
   return "the companion `" + companion.name + "` of " + sandbox_id_;
 }
 
-bool Companions::stopping(milliseconds most) const {
-  return Budget(most, stop_.get()).wait(-1, 0) == Budget::Outcome::kCancelled;
-}
+bool Companions::stopping(milliseconds most) const { return is_signalled(stop_.get(), most); }
 
 CompanionRecord Companions::recorded(const std::string& companion) {
   const std::lock_guard lock(mutex_);

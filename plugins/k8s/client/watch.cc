@@ -1,7 +1,5 @@
 #include "plugins/k8s/client/watch.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -35,7 +33,6 @@ struct Watch::Impl {
   void hear(const std::string& line);
   void say_lost(const std::string& why);
   void say_restored();
-  [[nodiscard]] bool pause(milliseconds time) const;  // false: it is time to end
 
   Api& api;
   const Resource what;
@@ -48,11 +45,6 @@ struct Watch::Impl {
   bool is_lost = false;
   std::thread thread;
 };
-
-bool Watch::Impl::pause(milliseconds time) const {
-  pollfd watched{end.get(), POLLIN, 0};
-  return ::poll(&watched, 1, static_cast<int>(time.count())) == 0;
-}
 
 void Watch::Impl::say_lost(const std::string& why) {
   if (is_lost) return;
@@ -68,21 +60,21 @@ void Watch::Impl::say_restored() {
 void Watch::Impl::run() {
   constexpr seconds kLongEnough{1};  // after which a failure is not one more in a row
   milliseconds wait = options.first_pause;
-  while (pause(milliseconds(0))) {
+  while (!is_signalled(end.get())) {
     const auto begin = Budget::Clock::now();
     try {
       if (version.empty()) take_list();
       follow();
     } catch (const net::NetError& error) {
       if (error.http_status() == 410) version.clear();
-      if (!pause(milliseconds(0))) return;
+      if (is_signalled(end.get())) return;
       if (error.http_status() != 410) say_lost(error.what());
     } catch (const std::exception& error) {
       version.clear();
       say_lost(error.what());
     }
     if (Budget::Clock::now() - begin >= kLongEnough) wait = options.first_pause;
-    if (!pause(wait)) return;
+    if (is_signalled(end.get(), wait)) return;
     wait = std::min(2 * wait, options.longest_pause);
   }
 }
