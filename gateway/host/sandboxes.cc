@@ -1,14 +1,12 @@
 #include "gateway/host/sandboxes.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <system_error>
 #include <thread>
@@ -52,15 +50,6 @@ const char* implausible(const isogate_sandbox_info& info, const Description& des
   if (info.isolation > description.isolation)
     return "open() answered with more isolation than its descriptor";
   return nullptr;
-}
-
-// Readable after `limit`: a cancel_fd without a caller.
-Fd timer(std::chrono::seconds limit) {
-  Fd fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  itimerspec when{};
-  when.it_value.tv_sec = limit.count();
-  if (fd) ::timerfd_settime(fd.get(), 0, &when, nullptr);
-  return fd;
 }
 
 }  // namespace
@@ -201,12 +190,15 @@ std::vector<std::string> Sandboxes::ids() {
 std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
   const std::vector<std::string> ids = this->ids();
   std::atomic<size_t> next = 0;
-  Fd limit = timer(budget::kCloseAll);
-  Fd over(::eventfd(0, EFD_CLOEXEC));
+  const auto limit = make_timer(budget::kCloseAll);
+  const int cancel_fd = limit ? limit->get() : -1;
+  std::mutex ending;
+  std::condition_variable ended;
+  bool over = false;
   std::jthread watch;
   auto work = [&] {
     for (size_t i = next++; i < ids.size(); i = next++) {
-      AbiCall abi(limit.get(), INT64_MAX, {});
+      AbiCall abi(cancel_fd, INT64_MAX, {});
       Lock lock(mutex_);
       auto closed = close_box(lock, ids[i], boxes_.at(ids[i]), abi.call, mode);
       if (!closed)
@@ -216,9 +208,8 @@ std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
   std::vector<std::jthread> helpers;
   try {
     watch = std::jthread([&] {
-      pollfd ended{over.get(), POLLIN, 0};
-      const std::chrono::milliseconds patience = budget::kCloseAll + budget::kCloseLate;
-      if (::poll(&ended, 1, static_cast<int>(patience.count())) != 0) return;
+      std::unique_lock lock(ending);
+      if (ended.wait_for(lock, budget::kCloseAll + budget::kCloseLate, [&] { return over; })) return;
       log_left(this->ids(), "the plugin did not return from their close");
       log::flush();
       ::_exit(1);
@@ -228,7 +219,11 @@ std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
   }
   work();
   helpers.clear();
-  (void)::eventfd_write(over.get(), 1);
+  {
+    const std::lock_guard lock(ending);
+    over = true;
+    ended.notify_all();
+  }
   return this->ids();
 }
 

@@ -20,9 +20,9 @@ Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisk
     }
     if (!disk) return disk.error();
     opened.disk = std::move(*disk);
-    Fd directory(::fcntl(opened.disk->home(), F_DUPFD_CLOEXEC, 0));
-    if (!directory) return os_error("cannot copy a descriptor", errno);
-    return Workspace::Home{std::move(directory), opened.disk->quota()};
+    auto directory = copy_of(opened.disk->home());
+    if (!directory) return directory.error();
+    return Workspace::Home{std::move(*directory), opened.disk->quota()};
   };
   const std::string sandboxes_dir = options.sandboxes_dir;
   auto workspace = Workspace::open(std::move(options), wanted.attach_only);
@@ -32,9 +32,9 @@ Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisk
   }
   if (to_close != nullptr) {
     opened.disk = std::move(to_close);
-    Fd directory(::fcntl(opened.disk->home(), F_DUPFD_CLOEXEC, 0));
-    if (!directory) return os_error("cannot copy a descriptor", errno);
-    opened.workspace = Workspace::at(std::move(directory), nullptr);
+    auto directory = copy_of(opened.disk->home());
+    if (!directory) return directory.error();
+    opened.workspace = Workspace::at(std::move(*directory), nullptr);
     return opened;
   }
   if (there && !*there) {

@@ -358,13 +358,15 @@ Result<void> SandboxDisks::open_directory(const Wanted& wanted, int sandbox, uin
     disk.project_ = *project;
     if (auto assigned = assign_project(sandbox, disk.project_); !assigned) return assigned;
     if (auto limited = limit_project(sandbox, disk.project_, bytes); !limited) return limited;
-    disk.quota_ = project_quota(Fd(::fcntl(disk.home_.get(), F_DUPFD_CLOEXEC, 0)), disk.project_);
+    auto home = copy_of(disk.home_.get());
+    if (!home) return home.error();
+    disk.quota_ = project_quota(std::move(*home), disk.project_);
     if (policy_.projects_out_of_reach) disk.enforced_bytes_ = bytes;
   } else if (bytes != 0) {
-    Fd counted(::fcntl(disk.home_.get(), F_DUPFD_CLOEXEC, 0));
-    if (!counted) return os_error("cannot copy a descriptor", errno);
+    auto counted = copy_of(disk.home_.get());
+    if (!counted) return counted.error();
     const bool fresh = ::faccessat(sandbox, "workspace", F_OK, AT_SYMLINK_NOFOLLOW) != 0;
-    disk.quota_ = counter_.quota(std::move(counted), bytes, fresh);
+    disk.quota_ = counter_.quota(std::move(*counted), bytes, fresh);
   }
   const bool asked = wanted.asked_bytes != 0 || policy_.written;
   if (bytes == 0 || disk.enforced_bytes_ != 0 || !asked || wanted.best_effort) return {};
@@ -410,11 +412,14 @@ Result<Fd> ready_image(const std::string& directory, int sandbox, uint64_t bytes
 
 }  // namespace
 
-void SandboxDisks::use_own(Fd home, uint64_t bytes, SandboxDisk& disk) {
+Result<void> SandboxDisks::use_own(Fd home, uint64_t bytes, SandboxDisk& disk) {
+  auto copy = copy_of(home.get());
+  if (!copy) return copy.error();
   disk.home_ = std::move(home);
   disk.mount_ = SandboxDisk::Mount::kOwn;
   disk.enforced_bytes_ = bytes;
-  disk.quota_ = file_system_quota(Fd(::fcntl(disk.home_.get(), F_DUPFD_CLOEXEC, 0)));
+  disk.quota_ = file_system_quota(std::move(*copy));
+  return {};
 }
 
 Result<void> SandboxDisks::open_loop(const Wanted& wanted, int sandbox, uint64_t bytes,
@@ -423,9 +428,9 @@ Result<void> SandboxDisks::open_loop(const Wanted& wanted, int sandbox, uint64_t
     if (wanted.keep && is_image_of(sandbox, bytes)) {
       auto home = open_mounted(sandbox, EXT4_SUPER_MAGIC);
       if (!home) return home.error();
-      use_own(std::move(*home), bytes, disk);
-      disk.leave();
-      return {};
+      auto used = use_own(std::move(*home), bytes, disk);
+      if (used) disk.leave();
+      return used;
     }
     if (auto gone = unmount(disk.path_); !gone) return gone;
   }
@@ -435,22 +440,17 @@ Result<void> SandboxDisks::open_loop(const Wanted& wanted, int sandbox, uint64_t
   if (!image) return image.error();
   auto done = mount_loop(*image, disk.path_);
   const bool mounted = done.ok();
-  Fd home;
   if (done) {
-    auto found = open_mounted(sandbox, EXT4_SUPER_MAGIC);
-    if (found) home = std::move(*found);
-    if (!found) done = found.error();
+    auto home = open_mounted(sandbox, EXT4_SUPER_MAGIC);
+    done = home ? close_to_others(*home, wanted.identity) : Result<void>(home.error());
+    if (done) (void)::unlinkat(home->get(), "lost+found", AT_REMOVEDIR);  // e2fsck makes it when it needs it
+    if (done) done = use_own(std::move(*home), bytes, disk);
   }
-  if (done) done = close_to_others(home, wanted.identity);
   if (!done) {
-    home.reset();
     if (mounted) (void)unmount(disk.path_).ok();
     if (made) (void)::unlinkat(sandbox, kImage, 0);
-    return done;
   }
-  (void)::unlinkat(home.get(), "lost+found", AT_REMOVEDIR);  // e2fsck makes it when it needs it
-  use_own(std::move(home), bytes, disk);
-  return {};
+  return done;
 }
 
 Result<void> SandboxDisks::open_tmpfs(const Wanted& wanted, int sandbox, uint64_t bytes,
@@ -467,12 +467,9 @@ Result<void> SandboxDisks::open_tmpfs(const Wanted& wanted, int sandbox, uint64_
   }
   auto home = open_mounted(sandbox, TMPFS_MAGIC);
   auto done = home ? close_to_others(*home, wanted.identity) : Result<void>(home.error());
-  if (!done) {
-    if (!there) (void)unmount(disk.path_).ok();
-    return done;
-  }
-  use_own(std::move(*home), bytes, disk);
-  return {};
+  if (done) done = use_own(std::move(*home), bytes, disk);
+  if (!done && !there) (void)unmount(disk.path_).ok();
+  return done;
 }
 
 }  // namespace isogate

@@ -138,7 +138,7 @@ class SandboxDisks {
   Result<void> lock(const Wanted& wanted, int sandbox, SandboxDisk& disk) const;
   Result<void> open_directory(const Wanted& wanted, int sandbox, uint64_t bytes, SandboxDisk& disk);
   Result<void> open_loop(const Wanted& wanted, int sandbox, uint64_t bytes, SandboxDisk& disk) const;
-  static void use_own(Fd home, uint64_t bytes, SandboxDisk& disk);
+  static Result<void> use_own(Fd home, uint64_t bytes, SandboxDisk& disk);
   Result<void> open_tmpfs(const Wanted& wanted, int sandbox, uint64_t bytes, SandboxDisk& disk) const;
 
   const std::string sandboxes_dir_;

@@ -34,9 +34,9 @@ inline void or_throw(const Result<void>& result) {
 }
 
 inline Fd duplicate(const Fd& fd) {
-  Fd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw no_descriptor(os_error("cannot duplicate a descriptor", errno));
-  return copy;
+  auto copy = copy_of(fd.get());
+  if (!copy) throw no_descriptor(copy.error());
+  return std::move(*copy);
 }
 
 // Of a pipe; nullopt: it cannot be asked, or is closed.
