@@ -3,38 +3,27 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-
 #include "runner/enclosure/masked_paths.h"
 #include "runner/enclosure/syscall_filter.h"
-#include "runner/exec/spawn/spawn.h"
+#include "runner/exec/spawn/process_limits.h"
 
 namespace isogate::ns {
 namespace {
 
 constexpr uint64_t kLocked = 8u << 20, kSignals = 8192;
 
-uint64_t at_most_ours(int resource, uint64_t wanted) {
-  rlimit64 own{};
-  if (::getrlimit64(static_cast<__rlimit_resource>(resource), &own) != 0) return wanted;
-  return std::min<uint64_t>(wanted, own.rlim_max);
-}
-
-std::vector<EnclosureLimit> limits_of(const Config& config) {
-  const uint64_t files = at_most_ours(RLIMIT_NOFILE, kProgramFiles);
-  const uint64_t processes = at_most_ours(RLIMIT_NPROC, config.max_processes);
-  const uint64_t locked = at_most_ours(RLIMIT_MEMLOCK, kLocked);
-  const uint64_t signals = at_most_ours(RLIMIT_SIGPENDING, kSignals);
-  return {
-      {RLIMIT_CORE, 0, 0},
-      {RLIMIT_NOFILE, std::min(files, kProgramSoftFiles), files},
-      {RLIMIT_NPROC, processes, processes},
-      {RLIMIT_MEMLOCK, locked, locked},
-      {RLIMIT_SIGPENDING, signals, signals},
-      {RLIMIT_MSGQUEUE, 0, 0},
-      {RLIMIT_NICE, 0, 0},
-      {RLIMIT_RTPRIO, 0, 0},
+std::vector<ProcessLimit> limits_of(const Config& config) {
+  std::vector<ProcessLimit> limits = program_limits();
+  const auto add = [&limits](int resource, uint64_t most) {
+    limits.push_back(process_limit(resource, most, most));
   };
+  add(RLIMIT_NPROC, config.max_processes);
+  add(RLIMIT_MEMLOCK, kLocked);
+  add(RLIMIT_SIGPENDING, kSignals);
+  add(RLIMIT_MSGQUEUE, 0);
+  add(RLIMIT_NICE, 0);
+  add(RLIMIT_RTPRIO, 0);
+  return limits;
 }
 
 }  // namespace

@@ -88,8 +88,6 @@ Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int 
   plan_.shm_options = profile.shm_options.c_str();
   plan_.masked_files = files_.data();
   plan_.masked_directories = directories_.data();
-  plan_.limits = profile.limits.data();
-  plan_.limit_count = static_cast<int>(profile.limits.size());
   plan_.bounding = options_.user ? ~uint64_t{0} : bounding;  // entering one's own fills it
   plan_.filter = &filter_;
 }

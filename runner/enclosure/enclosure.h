@@ -29,6 +29,7 @@
 #include "runner/enclosure/enclosure_plan.h"
 #include "runner/enclosure/init_proof.h"
 #include "runner/exec/command.h"
+#include "runner/exec/spawn/process_limits.h"
 
 namespace isogate {
 
@@ -37,7 +38,7 @@ struct EnclosureProfile {
   std::string host_name = "sandbox";
   std::string shm_options = "mode=1777,size=64m,nr_inodes=65536";
   std::vector<std::string> masked_files, masked_directories;  // below /proc
-  std::vector<EnclosureLimit> limits;
+  std::vector<ProcessLimit> limits;
   std::vector<sock_filter> filter;
   bool inits_ahead = true;  // false: each run has an init of its own, made on demand
 };
@@ -120,7 +121,7 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   [[nodiscard]] Cgroups* groups() const { return groups_.get(); }                    // null: no limits
   void set_groups(std::unique_ptr<Cgroups> groups) { groups_ = std::move(groups); }  // before its first run
   [[nodiscard]] Departures& departures() { return departures_; }
-  [[nodiscard]] bool inits_ahead() const { return options_.profile->inits_ahead; }
+  [[nodiscard]] const EnclosureProfile& profile() const { return *options_.profile; }
 
   // Any thread. While one of these lives, close() waits: nothing begins in a closed enclosure.
   class Visit {

@@ -9,7 +9,6 @@
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 
 #include "runner/enclosure/enclosure_plan.h"
 #include "runner/enclosure/init_protocol.h"
@@ -50,14 +49,10 @@ void mount_own(const SpawnPlan& plan, const EnclosurePlan& place) {
   }
 }
 
-void limit(const SpawnPlan& plan, const EnclosurePlan& place) {
+void limit(const SpawnPlan& plan) {
   plan.report->stage = kStagePrivileges;
   raw::call(SYS_umask, 022);
-  for (int i = 0; i < place.limit_count; ++i) {
-    const EnclosureLimit& each = place.limits[i];
-    const rlimit64 values = {each.soft, each.hard};
-    check(plan, raw::call(SYS_prlimit64, 0, each.resource, &values, 0));
-  }
+  set_limits(plan);
   // Its own keyring: it possesses nothing of the host's session. ENOSYS: there are no keys at all.
   const long joined = raw::call(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, 0, 0, 0, 0);
   if (joined != -ENOSYS) check(plan, joined);
@@ -116,7 +111,7 @@ void raw_enter_enclosure(const SpawnPlan& plan, uint64_t reset) {
   check(plan, raw::call(SYS_close_range, 5u, ~0u, 0));
   check(plan, raw::call(SYS_fcntl, 4, F_SETFD, FD_CLOEXEC));
   reset_signals(reset);
-  limit(plan, place);
+  limit(plan);
   check(plan, raw::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
   plan.report->stage = kStageFilter;
   check(plan, raw::call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, place.filter));

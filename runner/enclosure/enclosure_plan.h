@@ -9,11 +9,6 @@ struct sock_fprog;
 
 namespace isogate {
 
-struct EnclosureLimit {  // setrlimit(2)
-  int resource;
-  uint64_t soft, hard;
-};
-
 struct EnclosurePlan {
   int user_fd = -1;      // a user namespace to enter first; -1: this one
   int mounts_fd = -1;    // the mount namespace to copy
@@ -26,8 +21,6 @@ struct EnclosurePlan {
   const char* shm_options = nullptr;          // of the tmpfs at /dev/shm
   const char* const* masked_files = nullptr;  // below /proc, ended by nullptr
   const char* const* masked_directories = nullptr;
-  const EnclosureLimit* limits = nullptr;
-  int limit_count = 0;
   uint64_t bounding = ~uint64_t{0};  // what may still be in the bounding set
   const sock_fprog* filter = nullptr;
 };

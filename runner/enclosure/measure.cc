@@ -1,14 +1,11 @@
 #include "runner/enclosure/measure.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <optional>
 #include <string_view>
 
@@ -46,14 +43,7 @@ class Reader {  // remembers whether anything was missing
   bool complete_ = true;
 };
 
-constexpr time_t kLongestSec = 10;
-
-Fd timer(time_t seconds) {
-  Fd fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  const itimerspec when = {{0, 0}, {seconds, 0}};
-  if (fd && ::timerfd_settime(fd.get(), 0, &when, nullptr) != 0) fd.reset();
-  return fd;
-}
+constexpr std::chrono::seconds kLongest{10};
 
 struct PortraitPage {
   PortraitPage()
@@ -94,34 +84,15 @@ Result<isogate_evidence> evidence_from(const SelfPortrait& portrait) {
   return evidence;
 }
 
-Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnStack& stack,
-                                          SpawnRescuer& rescuer, uint64_t ignored_signals,
-                                          uint64_t bounding) {
+Result<isogate_evidence> measure_identity(SpawnPlan plan, const Identity& identity, SpawnRescuer& rescuer) {
   const PortraitPage page;
   if (page.memory == MAP_FAILED) return os_error("cannot map a page to measure by", errno);
-  const Fd null_device(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!null_device) return os_error("cannot open `/dev/null`", errno);
-  SpawnPlan plan;
-  for (int& stream : plan.streams) stream = null_device.get();
-  plan.change_identity = identity.change;
-  plan.uid = identity.uid;
-  plan.gid = identity.gid;
   plan.copy_memory = true;
-  plan.ignored_signals = ignored_signals;
-  plan.bounding = bounding;
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    plan.hard_files = std::min<uint64_t>(files.rlim_max, plan.hard_files);
-    plan.soft_files = std::min(plan.hard_files, plan.soft_files);
-  }
-  plan.stack = stack.program;
-  plan.stack_size = SpawnStack::kSize;
-  plan.report = stack.report;
   plan.instead = raw_take_portrait;
   plan.instead_argument = page.memory;
-  const Fd limit = timer(kLongestSec);
-  if (!limit) return os_error("cannot make a timer to measure by", errno);
-  StartUnderWay start{.cancel_fd = limit.get(), .stage = &stack.report->stage};
+  const auto limit = make_timer(kLongest);
+  if (!limit) return limit.error();
+  StartUnderWay start{.cancel_fd = limit->get(), .stage = &plan.report->stage};
   {
     const SpawnRescuer::Watch watch(rescuer, start);
     int pid = 0;
@@ -134,7 +105,7 @@ Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnS
     }
   }
   ::close(start.pidfd);
-  if (stack.report->os_errno != 0) return describe_failure(*stack.report, identity);
+  if (plan.report->os_errno != 0) return describe_failure(*plan.report, identity);
   return evidence_from(*static_cast<const SelfPortrait*>(page.memory));
 }
 

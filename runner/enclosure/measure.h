@@ -7,16 +7,15 @@
 
 #include "runner/enclosure/measure_portrait.h"
 #include "runner/exec/command.h"
+#include "runner/exec/spawn/spawn.h"
 #include "runner/exec/spawn/spawn_rescue.h"
-#include "runner/exec/spawn/spawn_stack.h"
 
 namespace isogate {
 
 // Pure. ISOGATE_INTERNAL where the portrait lacks a line that every kernel writes.
 Result<isogate_evidence> evidence_from(const SelfPortrait& portrait);
 
-// What is reset, `ignored_signals` and `bounding`, as for the programs of this Runner: see SpawnPlan.
-Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnStack& stack,
-                                          SpawnRescuer& rescuer, uint64_t ignored_signals, uint64_t bounding);
+// `plan`: of a program of this Runner with that identity.
+Result<isogate_evidence> measure_identity(SpawnPlan plan, const Identity& identity, SpawnRescuer& rescuer);
 
 }  // namespace isogate

@@ -91,21 +91,29 @@ Result<CgroupSlot> CommandRunner::acquire(const Limits& limits, bool want_leaf) 
   return slot;
 }
 
+SpawnPlan CommandRunner::plan_of(const Identity& identity, const SpawnStack& stack) const {
+  SpawnPlan plan;
+  plan.limits = process_limits_.data();
+  plan.limit_count = static_cast<int>(process_limits_.size());
+  plan.ignored_signals = ignored_signals_;
+  plan.bounding = bounding_;
+  plan.change_identity = identity.change;
+  plan.uid = identity.uid;
+  plan.gid = identity.gid;
+  plan.stack = stack.program;
+  plan.stack_size = SpawnStack::kSize;
+  plan.report = stack.report;
+  for (int& stream : plan.streams) stream = null_device_.get();
+  return plan;
+}
+
 void CommandRunner::plan(RunLoop& loop, const Command& command, const CgroupSlot& slot,
                          const SpawnStack& stack) {
+  loop.plan = plan_of(command.identity, stack);
   const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
-  for (int i = 0; i < 3; ++i) loop.plan.streams[i] = streams[i] < 0 ? null_device_.get() : streams[i];
+  for (int i = 0; i < 3; ++i)
+    if (streams[i] >= 0) loop.plan.streams[i] = streams[i];
   loop.plan.cwd_fd = command.cwd_fd;
-  loop.plan.soft_files = soft_files_;
-  loop.plan.hard_files = hard_files_;
-  loop.plan.ignored_signals = ignored_signals_;
-  loop.plan.bounding = bounding_;
-  loop.plan.change_identity = command.identity.change;
-  loop.plan.uid = command.identity.uid;
-  loop.plan.gid = command.identity.gid;
-  loop.plan.stack = stack.program;
-  loop.plan.stack_size = SpawnStack::kSize;
-  loop.plan.report = stack.report;
   loop.start.stage = &stack.report->stage;
   loop.plan.copy_memory =
       static_cast<bool>(slot.oom_events);  // its group must not be charged for this process
@@ -237,7 +245,7 @@ Result<isogate_evidence> CommandRunner::measure(const Site& site, const Identity
   auto mapped = stacks_.take();
   if (!mapped) return mapped.error();
   const BorrowedStack stack(stacks_, *mapped);
-  return measure_identity(identity, *stack, rescuer_, ignored_signals_, bounding_);
+  return measure_identity(plan_of(identity, *stack), identity, rescuer_);
 }
 
 void CommandRunner::keep_dying(const RunLoop& loop) {
@@ -321,11 +329,6 @@ void CommandRunner::open_descriptors() {
   if (!null_device_) broken_ = os_error("cannot run programs: cannot open `/dev/null`", errno);
   host_pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!host_pidfd_) broken_ = os_error("cannot run programs: pidfd_open (Linux 5.3) failed", errno);
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {  // a host's own limits do not apply to programs
-    hard_files_ = std::min<uint64_t>(files.rlim_max, kProgramFiles);
-    soft_files_ = std::min<uint64_t>(hard_files_, kProgramSoftFiles);
-  }
   sigset_t child{};
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
@@ -436,10 +439,9 @@ Result<std::vector<Fd>> groups_to_join(const CgroupSlot& slot) {
 
 Error sandbox_is_full(const Enclosure& place) {
   std::string text = "cannot start a process: the sandbox is full, or this host: its user may have ";
-  const EnclosurePlan& plan = place.plan();
-  for (int i = 0; i < plan.limit_count; ++i)
-    if (plan.limits[i].resource == RLIMIT_NPROC)
-      text += std::to_string(plan.limits[i].soft) + " processes and threads (max_processes)";
+  for (const ProcessLimit& each : place.profile().limits)
+    if (each.resource == RLIMIT_NPROC)
+      text += std::to_string(each.soft) + " processes and threads (max_processes)";
   text += ", its cgroup what `limits.max_pids` or else `pids` says; the init of each exec counts";
   return {ISOGATE_RESOURCE_EXHAUSTED, EAGAIN, std::move(text)};
 }
@@ -532,15 +534,10 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   auto mapped = stacks_.take();
   if (!mapped) return mapped.error();
   const BorrowedStack stack(stacks_, *mapped);
-  SpawnPlan plan;
+  SpawnPlan plan = plan_of(identity, *stack);
   for (int& stream : plan.streams) stream = null_of(place);
-  plan.ignored_signals = ignored_signals_;
-  plan.change_identity = identity.change;
-  plan.uid = identity.uid;
-  plan.gid = identity.gid;
-  plan.stack = stack->program;
-  plan.stack_size = SpawnStack::kSize;
-  plan.report = stack->report;
+  plan.limits = place.profile().limits.data();
+  plan.limit_count = static_cast<int>(place.profile().limits.size());
   plan.enclosure = &place.plan();
   plan.namespaces = kOwnNamespaces;
   plan.init_socket = sockets->init.get();
@@ -654,7 +651,8 @@ void CommandRunner::dismiss_init(Enclosure& place, InitProcess init, const Comma
       init.lasts && loop.init_report.waits == 1 && !loop.result.init_lost && loop.kill_began_ns == 0;
   if (loop.result.init_reaped) {
     init.tally->remove();
-  } else if (shares && waits && !out_of_memory && place.inits_ahead() && place.is_of(command.identity)) {
+  } else if (shares && waits && !out_of_memory && place.profile().inits_ahead &&
+             place.is_of(command.identity)) {
     init.slot = std::exchange(slot, {});
     init.cpu_ns += loop.init_report.cpu_ns;
     place.put_used(std::move(init));
@@ -714,7 +712,7 @@ Result<Ending> CommandRunner::run_enclosed(Enclosure& place, const Command& comm
   CgroupSlot slot;
   auto ending = run_in_init(place, command, order, groups, slot);
   if (groups != nullptr) groups->release(std::move(slot));
-  if (place.inits_ahead()) keeper_->keep_ready(place);
+  if (place.profile().inits_ahead) keeper_->keep_ready(place);
   return ending;
 }
 

@@ -62,6 +62,8 @@ class CommandRunner final : public Runner {
   Result<Ending> run_in(const Command& command, const PreparedProgram& program, CgroupSlot& slot,
                         const Limits& sampled, bool* again);
   void run_loop(RunLoop& loop, const SpawnStack& stack);
+  // What the spawns of one identity have in common; its streams are /dev/null.
+  [[nodiscard]] SpawnPlan plan_of(const Identity& identity, const SpawnStack& stack) const;
   void plan(RunLoop& loop, const Command& command, const CgroupSlot& slot, const SpawnStack& stack);
   Result<std::unique_ptr<Cgroups>> nest(EnclosureOptions& options);  // fills `cgroups` of them
   Result<Ending> run_enclosed(Enclosure& place, const Command& command, const PreparedProgram& program);
@@ -85,7 +87,7 @@ class CommandRunner final : public Runner {
   Abilities abilities_;
   std::optional<Error> broken_;  // nothing can be run here
   Fd null_device_, host_pidfd_, child_signals_;
-  uint64_t soft_files_ = 1024, hard_files_ = 1024;
+  const std::vector<ProcessLimit> process_limits_ = program_limits();
   Fd init_image_;
   uint64_t ignored_signals_ = ~uint64_t{0}, bounding_ = ~uint64_t{0};  // what a child has to reset
   TreeWalk walk_ = TreeWalk::children;

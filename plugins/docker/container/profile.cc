@@ -10,6 +10,7 @@
 #include "lib/hash.h"
 #include "plugins/docker/companions/companion_config.h"
 #include "runner/enclosure/masked_paths.h"
+#include "runner/exec/spawn/process_limits.h"
 
 namespace isogate::docker {
 namespace {
@@ -116,7 +117,8 @@ Json hardened(const Config& config, const Parts& parts, const Limits& limits) {
       {"ShmSize", config.shm_mb * kMib},
       {"Tmpfs", {{"/tmp", tmpfs_of(tmp_mb_beside(config.tmp_mb, limits), parts.podman)}}},
       {"Ulimits",
-       {{{"Name", "nofile"}, {"Soft", 1024}, {"Hard", 16384}}, {{"Name", "core"}, {"Soft", 0}, {"Hard", 0}}}},
+       {{{"Name", "nofile"}, {"Soft", kProgramSoftFiles}, {"Hard", kProgramFiles}},
+        {{"Name", "core"}, {"Soft", 0}, {"Hard", 0}}}},
   };
   mask(host, parts.podman);
   if (!parts.seccomp.empty()) host["SecurityOpt"].push_back("seccomp=" + parts.seccomp);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runner/exec/command.h"
+#include "runner/exec/spawn/process_limits.h"
 
 namespace isogate {
 
@@ -46,9 +47,6 @@ constexpr int kMaxJoins = 4;
 
 constexpr int kProgramNice = 5;  // RunnerOptions::nice
 
-// RLIMIT_NOFILE of a program on any backend. A sandbox may have so many open files for each of its processes.
-constexpr uint64_t kProgramSoftFiles = 1024, kProgramFiles = 16384;
-
 struct SpawnPlan {
   const char* const* argv = nullptr;
   const char* const* envp = nullptr;
@@ -56,7 +54,8 @@ struct SpawnPlan {
   int streams[3] = {-1, -1, -1};  // no -1 any more; with a terminal all are its slave
   bool terminal = false;
   int cwd_fd = -1;
-  uint64_t soft_files = 1024, hard_files = 1024;  // RLIMIT_NOFILE
+  const ProcessLimit* limits = nullptr;
+  int limit_count = 0;
   bool change_identity = false;
   uint32_t uid = 0, gid = 0;
   int nice = kProgramNice;

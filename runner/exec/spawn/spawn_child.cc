@@ -1,7 +1,6 @@
 // Raw code: see raw_syscall.h. What a program goes through between clone and exec.
 #include <linux/sched.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 
 #include "runner/enclosure/enclosure_plan.h"
 #include "runner/exec/spawn/exec_search.h"
@@ -45,10 +44,7 @@ void die_with_parent(const SpawnPlan& plan, long parent) {
   plan.report->stage = kStagePrivileges;
   reset_signals(signals);
   raw::call(SYS_umask, 022);
-  const rlimit64 no_core = {0, 0};
-  check(plan, raw::call(SYS_prlimit64, 0, RLIMIT_CORE, &no_core, 0));
-  const rlimit64 files = {plan.soft_files, plan.hard_files};
-  check(plan, raw::call(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, 0));
+  set_limits(plan);
   check(plan, raw::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
   if (plan.change_identity) change_identity(plan, plan.bounding);
   die_with_parent(plan, birth.parent);

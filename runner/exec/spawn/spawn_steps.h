@@ -31,6 +31,13 @@ static inline void reset_signals(uint64_t signals) {
   }
 }
 
+static inline void set_limits(const SpawnPlan& plan) {
+  for (int i = 0; i < plan.limit_count; ++i) {
+    const uint64_t values[2] = {plan.limits[i].soft, plan.limits[i].hard};  // struct rlimit64
+    check(plan, raw::call(SYS_prlimit64, 0, plan.limits[i].resource, values, 0));
+  }
+}
+
 // To 0, 1, 2 …: a source that would be overwritten, or is in place with close-on-exec set, is copied away.
 template <int count>
 void connect_streams(const SpawnPlan& plan, const int (&streams)[count]) {
