@@ -1,9 +1,7 @@
 #include "runner/agent/evidence.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 
-#include <charconv>
 #include <sstream>
 
 #include "lib/fd.h"
@@ -23,36 +21,21 @@ bool is_wildcard(const std::string& address) {
 
 }  // namespace
 
-std::vector<std::string> first_hops(std::string_view routes) {
-  std::vector<std::string> hops;
-  std::istringstream lines{std::string(routes)};
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream fields(line);
-    std::string interface, destination, hop;
-    fields >> interface >> destination >> hop;
-    in_addr address{};
-    const auto [end, error] = std::from_chars(hop.data(), hop.data() + hop.size(), address.s_addr, 16);
-    if (destination != "00000000" || error != std::errc() || address.s_addr == 0) continue;
-    char text[INET_ADDRSTRLEN] = {};
-    if (::inet_ntop(AF_INET, &address, text, sizeof text) != nullptr) hops.emplace_back(text);
-  }
-  return hops;
-}
-
 uint32_t try_network(const Listeners& gateway) {
   std::vector<Target> targets = {{"169.254.169.254", kMetadataPort}, {"fd00:ec2::254", kMetadataPort}};
   const size_t of_metadata = targets.size();
-  const std::string routes = read_small_file(AT_FDCWD, "/proc/net/route");
-  bool known = true;
+  const auto hops = first_hops();
+  bool known = hops.ok();
   const auto add = [&](const Target& listener) {
-    for (std::string& hop : first_hops(routes)) targets.push_back({std::move(hop), listener.port});
+    for (const std::string& hop : hops ? *hops : std::vector<std::string>())
+      targets.push_back({hop, listener.port});
     for (const char* loopback : {"127.0.0.1", "::1"}) targets.push_back({loopback, listener.port});
     if (!is_wildcard(listener.address)) targets.push_back(listener);
   };
   if (gateway.port != 0) add({gateway.address, gateway.port});
   std::istringstream texts(gateway.all);
   for (std::string text; texts >> text;) {
-    const auto listener = parse_targets({text}, "");
+    const auto listener = parse_targets({text}, {});
     known = known && listener && listener->size() == 1;
     if (known) add(listener->front());
   }

@@ -4,8 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "isogate/backend.h"
 #include "lib/limits.h"
@@ -26,8 +24,5 @@ uint32_t try_network(const Listeners& gateway);
 
 // Of this process's own cgroups, v1 and v2; 0: none, or not visible from inside.
 Limits limits_in_force();
-
-// The first hops of default routes in /proc/net/route, numeric. Pure.
-std::vector<std::string> first_hops(std::string_view routes);
 
 }  // namespace isogate::agent

@@ -2,17 +2,19 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <optional>
+#include <sstream>
 
 #include "lib/fd.h"
 #include "lib/text.h"
-#include "runner/agent/evidence.h"
-#include "runner/cgroup/cgroup_detect.h"
 
 namespace isogate::agent {
 namespace {
@@ -20,11 +22,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kReachPatience{500};
+constexpr int kSilent = 0, kWrongArguments = 2, kOut = 10, kUnknown = 11;  // exit codes
 
 struct Address {
   sockaddr_storage bytes{};
   socklen_t size = 0;  // 0: not numeric
 };
+
+// "fe80::1%eth0"; false: it is none, or there is no such interface.
+bool take_v6(const std::string& text, sockaddr_in6& address) {
+  const size_t percent = std::min(text.find('%'), text.size());
+  const bool has_zone = percent < text.size();
+  if (has_zone) address.sin6_scope_id = ::if_nametoindex(text.c_str() + percent + 1);
+  return ::inet_pton(AF_INET6, text.substr(0, percent).c_str(), &address.sin6_addr) == 1 &&
+         (!has_zone || address.sin6_scope_id != 0);
+}
 
 Address address_of_target(const Target& target) {
   Address address;
@@ -35,7 +47,7 @@ Address address_of_target(const Target& target) {
     four->sin_family = AF_INET;
     four->sin_port = port;
     address.size = sizeof *four;
-  } else if (::inet_pton(AF_INET6, target.address.c_str(), &six->sin6_addr) == 1) {
+  } else if (take_v6(target.address, *six)) {
     six->sin6_family = AF_INET6;
     six->sin6_port = port;
     address.size = sizeof *six;
@@ -79,9 +91,62 @@ Result<Target> target_of(const std::string& text) {
   return target;
 }
 
+std::optional<std::string> hop_of(std::string_view route) {
+  std::istringstream fields{std::string(route)};
+  std::string interface, destination, hop;
+  fields >> interface >> destination >> hop;
+  const auto address = number_in<uint32_t>(hop, 16);
+  if (destination != "00000000" || address.value_or(0) == 0) return std::nullopt;
+  char text[INET_ADDRSTRLEN] = {};
+  return ::inet_ntop(AF_INET, &*address, text, sizeof text);
+}
+
+std::optional<std::string> hop_of_v6(std::string_view route) {
+  std::istringstream fields{std::string(route)};
+  std::string destination, length, source, source_length, hop, metric, references, uses, flags, interface;
+  fields >> destination >> length >> source >> source_length >> hop >> metric >> references >> uses >>
+      flags >> interface;
+  in6_addr address{};
+  constexpr size_t kDigits = 2 * sizeof address.s6_addr;
+  if (length != "00" || hop.size() != kDigits || hop == std::string(kDigits, '0')) return std::nullopt;
+  for (size_t i = 0; i < sizeof address.s6_addr; ++i) {
+    const auto byte = number_in<uint8_t>(std::string_view(hop).substr(2 * i, 2), 16);
+    if (!byte) return std::nullopt;
+    address.s6_addr[i] = *byte;
+  }
+  char text[INET6_ADDRSTRLEN] = {};
+  ::inet_ntop(AF_INET6, &address, text, sizeof text);
+  return IN6_IS_ADDR_LINKLOCAL(&address) ? text + ("%" + interface) : text;
+}
+
 }  // namespace
 
-Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts, const std::string& routes) {
+std::vector<std::string> first_hops(std::string_view routes, std::string_view routes6) {
+  std::vector<std::string> hops;
+  while (!routes.empty())
+    if (auto hop = hop_of(next_part(routes, '\n')); hop) hops.push_back(std::move(*hop));
+  while (!routes6.empty())
+    if (auto hop = hop_of_v6(next_part(routes6, '\n')); hop) hops.push_back(std::move(*hop));
+  return hops;
+}
+
+Result<std::vector<std::string>> first_hops() {
+  constexpr size_t kMost = size_t{16} << 20;
+  std::string texts[2];
+  for (const bool six : {false, true}) {
+    const char* const path = six ? "/proc/net/ipv6_route" : "/proc/net/route";
+    const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
+    if (!file && errno == ENOENT && six) continue;  // this kernel has no IPv6
+    if (!file) return os_error(std::string("cannot open `") + path + "`", errno);
+    auto text = read_to_end(file.get(), kMost, std::string("cannot read `") + path + "`");
+    if (!text) return text.error();
+    texts[six ? 1 : 0] = std::move(*text);
+  }
+  return first_hops(texts[0], texts[1]);
+}
+
+Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts,
+                                          const std::vector<std::string>& hops) {
   std::vector<Target> all;
   for (const std::string& text : texts) {
     const auto target = target_of(text);
@@ -90,7 +155,7 @@ Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts,
       all.push_back(*target);
       continue;
     }
-    for (const std::string& hop : first_hops(routes)) all.push_back({hop, target->port});
+    for (const std::string& hop : hops) all.push_back({hop, target->port});
   }
   return all;
 }
@@ -123,24 +188,25 @@ std::vector<Reached> reach(const std::vector<Target>& targets) {
 }
 
 int report_reached(const std::vector<std::string>& texts) {
-  const auto targets = parse_targets(texts, read_small_file(AT_FDCWD, "/proc/net/route"));
-  if (!targets) {
-    std::fprintf(stderr, "isogate-runner: %s\n", targets.error().message.c_str());
-    return 2;
+  const auto hops = first_hops();
+  const auto targets = parse_targets(texts, hops ? *hops : std::vector<std::string>());
+  if (!targets || !hops) {
+    const Error& error = targets ? hops.error() : targets.error();
+    std::fprintf(stderr, "isogate-runner: %s\n", error.message.c_str());
+    return targets ? kUnknown : kWrongArguments;
   }
   const std::vector<Reached> found = reach(*targets);
   constexpr const char* kWords[] = {"silent", "refused", "connected", "untried"};
   bool out = false, untried = false;
   for (size_t i = 0; i < found.size(); ++i) {
     const Target& target = (*targets)[i];
-    const bool six = target.address.find(':') != std::string::npos;
-    std::printf("%s%s%s:%u %s\n", six ? "[" : "", target.address.c_str(), six ? "]" : "", target.port,
+    std::printf("%s %s\n", join_address(target.address, std::to_string(target.port)).c_str(),
                 kWords[static_cast<int>(found[i])]);
     untried = untried || found[i] == Reached::untried;
     out = out || found[i] == Reached::connected || found[i] == Reached::refused;
   }
-  if (out) return 10;
-  return untried ? 11 : 0;
+  if (out) return kOut;
+  return untried ? kUnknown : kSilent;
 }
 
 }  // namespace isogate::agent

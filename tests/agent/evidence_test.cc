@@ -164,15 +164,5 @@ TEST(AgentLimits, AFullPidsLimitRefusesCallsAndNothingElse) {
   EXPECT_EQ(peer.run("echo fine").out, "fine\n");
 }
 
-TEST(AgentEvidence, FindsTheFirstHop) {
-  const char* const routes =
-      "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
-      "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
-      "eth0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
-  EXPECT_EQ(agent::first_hops(routes), std::vector<std::string>{"172.17.0.1"});
-  EXPECT_TRUE(agent::first_hops("").empty());
-  EXPECT_TRUE(agent::first_hops("x\n\ny 00000000\nz 00000000 zz\n").empty());
-}
-
 }  // namespace
 }  // namespace isogate::test

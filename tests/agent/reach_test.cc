@@ -43,17 +43,33 @@ TEST(Reach, DistinguishesPeersThatAnswerAndRefuse) {
 }
 
 TEST(Reach, ReadsTargets) {
-  const std::string routes =
-      "Iface\tDestination\tGateway\neth0\t00000000\t0101A8C0\neth0\t0001A8C0\t00000000\n";
-  const auto targets = parse_targets({"10.0.0.1:443", "[fd00::1]:80", "hop:10250"}, routes);
+  const auto targets =
+      parse_targets({"10.0.0.1:443", "[fd00::1]:80", "hop:10250"}, {"192.168.1.1", "fe80::1%eth0"});
   ASSERT_TRUE(targets);
-  ASSERT_EQ(targets->size(), 3u);
+  ASSERT_EQ(targets->size(), 4u);
   EXPECT_EQ((*targets)[1].address, "fd00::1");
   EXPECT_EQ((*targets)[2].address, "192.168.1.1");
   EXPECT_EQ((*targets)[2].port, 10250u);
-  EXPECT_TRUE(parse_targets({"hop:1"}, "")->empty()) << "no route, no hop";
+  EXPECT_EQ((*targets)[3].address, "fe80::1%eth0");
+  EXPECT_TRUE(parse_targets({"hop:1"}, {})->empty()) << "no route, no hop";
   for (const char* odd : {"", "10.0.0.1", "10.0.0.1:0", "10.0.0.1:99999", "a:1", ":1", "10.0.0.1:1x"})
-    EXPECT_FALSE(parse_targets({odd}, routes)) << odd;
+    EXPECT_FALSE(parse_targets({odd}, {})) << odd;
+}
+
+TEST(Reach, FindsTheFirstHops) {
+  const char* const routes =
+      "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+      "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
+      "eth0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
+  EXPECT_EQ(first_hops(routes, ""), std::vector<std::string>{"172.17.0.1"});
+  const std::string none(32, '0'), rest = " 00000400 00000001 00000000 00000003     eth0\n";
+  EXPECT_EQ(first_hops("", none + " 00 " + none + " 00 fd000000000000000000000000000001" + rest + none +
+                               " 00 " + none + " 00 fe800000000000000000000000000001" + rest + none + " 00 " +
+                               none + " 00 " + none + rest + "fd000000000000000000000000000000 40 " + none +
+                               " 00 " + none + rest),
+            (std::vector<std::string>{"fd00::1", "fe80::1%eth0"}));
+  EXPECT_TRUE(first_hops("", "").empty());
+  EXPECT_TRUE(first_hops("x\n\ny 00000000\nz 00000000 zz\n", "x\n\n").empty());
 }
 
 TEST(Install, CopiesTheProgramItself) {

@@ -41,6 +41,7 @@ const std::map<std::string, std::string> kWhosePaths = {
     {"plugins/namespace/profile.cc", "/proc"},
     {"plugins/namespace/template.cc", "/, /dev, the operator's root and toolchain"},
     {"runner/agent/names.cc", "/etc of the image, and a directory of the pod"},
+    {"runner/agent/reach.cc", "/proc/net"},
     {"runner/agent/place.cc", "/ and what a container's runtime adds to its /etc"},
     {"runner/cgroup/cgroup_base.cc", "cgroup file systems, from /proc/self/mountinfo"},
     {"runner/uid/uid_registry.cc", "the uids directory, root's"},
