@@ -113,11 +113,19 @@ bool Pool::remove(PooledContainer ready) noexcept try {
 // One that cannot be examined hides no other, and is examined again.
 void Pool::tend(const sdk::Call& call) {
   if (!left_behind_ || Clock::now() < next_look_) return;
-  left_behind_ = false;
-  if (::access(directory_.c_str(), F_OK) != 0) return;
+  next_look_ = Clock::now() + kLookAgain;
+  if (::access(directory_.c_str(), F_OK) != 0 && errno == ENOENT) {
+    left_behind_ = false;
+    return;
+  }
   const Fd parent = or_throw(open_state_directory(directory_));
-  for (const std::string& id : or_throw(Workspace::enumerate(directory_, options_.backend))) {
-    call.check();
+  const std::vector<std::string> ids = or_throw(Workspace::enumerate(directory_, options_.backend));
+  left_behind_ = false;
+  for (const std::string& id : ids) {
+    if (call.cancelled()) {
+      left_behind_ = true;
+      return;
+    }
     try {
       remove_leftover(parent.get(), id);
     } catch (const std::exception& error) {
@@ -125,7 +133,6 @@ void Pool::tend(const sdk::Call& call) {
       left_behind_ = true;
     }
   }
-  next_look_ = Clock::now() + kLookAgain;
 }
 
 void Pool::remove_leftover(int parent, const std::string& id) {
@@ -163,7 +170,7 @@ std::optional<Pool::Taken> Pool::take(const std::string& id, const Limits& limit
     throw;
   }
   ready->disk->moved(options_.sandboxes_dir, id, std::move(ready->lock));
-  return Taken{std::move(ready->disk), std::move(ready->container), ready->uid, ready->id};
+  return Taken{std::move(ready->disk), std::move(ready->container), ready->uid};
 }
 
 bool Pool::left_anything(const std::string& sandboxes_dir, const std::string& backend) {

@@ -52,7 +52,6 @@ class Pool final : WarmPool<PooledContainer>::Source {
     std::shared_ptr<SandboxDisk> disk;
     std::unique_ptr<Container> container;  // with the path below
     uint32_t uid = 0;
-    std::string made_as;  // as what the Engine knows it
   };
   // One with these limits, now the sandbox `id` at <sandboxes_dir>/<id>, which must not be there yet. None:
   // it has to be made. Any thread. Throws sdk::Error.

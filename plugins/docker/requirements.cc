@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/text.h"
+#include "plugins/docker/client/engine_pool.h"
 #include "plugins/docker/container/network.h"
 #include "plugins/docker/files/copies.h"
 #include "plugins/docker/files/host_paths.h"
@@ -40,7 +41,7 @@ std::string why_no_image(Services& services, const std::string& name, const std:
 std::string why_no_platform(const Config& config, const EngineInfo& info, const std::string& name,
                             const Json& image) {
   if (config.platform.empty()) return "";
-  const bool knows = info.podman || info.api_version.size() > 4 || info.api_version >= "1.41";
+  const bool knows = info.podman || parse_api_version(info.api_version) >= std::pair(1, 41);
   if (!knows) return "this Engine takes no platform (API " + info.api_version + "): leave `platform` out";
   if (fits_image(platform_of(image), config.platform)) return "";
   return "the image `" + name + "` is for " + platform_of(image) + ", and `platform` is " + config.platform +

@@ -22,7 +22,6 @@ namespace {
 constexpr size_t kMostImages = 64;  // whose names are known at once
 constexpr size_t kMostArchive = 16u << 20;
 constexpr size_t kMostWritten = 256u << 10;  // for each sandbox
-constexpr std::chrono::milliseconds kRemovalPatience{2'000};
 constexpr const char* kDirectory = "identity";
 constexpr const char* kEtc = "/etc";
 constexpr const char* kPasswd = "/etc/passwd";
@@ -45,17 +44,9 @@ std::optional<std::string> read_file(Services& services, const std::string& id, 
 ImageUsers read_image(Services& services, const std::string& image, const sdk::Call& call) {
   const Owner owner{std::string(sdk::view(services.host.abi().instance)),
                     std::string(sdk::view(services.host.abi().backend_name)), "-"};
-  const std::string name =
-      "isg-users-" + sha256_hex(owner.instance + '\0' + owner.backend).substr(0, 32) + ".filler";
-  const std::string plain = name.substr(0, name.size() - 7);
-  const Json body = {{"Image", image},
-                     {"Entrypoint", {"/bin/false"}},
-                     {"Labels", labels_of(owner, "filler")},
-                     {"HostConfig", {{"NetworkMode", "none"}}}};
-  remove_filler(services, owner, plain, call);  // of a gateway that was killed
+  const std::string name = "isg-users-" + sha256_hex(owner.instance + '\0' + owner.backend).substr(0, 32);
   ImageUsers users;
-  try {
-    const std::string id = services.engine.create_container(name, body, call, services.config.platform);
+  const auto read = [&](const std::string& id) {
     try {
       users.users = names_in(read_file(services, id, kPasswd, call));
       users.groups = names_in(read_file(services, id, kGroup, call));
@@ -63,15 +54,8 @@ ImageUsers read_image(Services& services, const std::string& image, const sdk::C
       if (error.status() != ISOGATE_RESOURCE_EXHAUSTED) throw;
       users = {};
     }
-  } catch (...) {
-    try {
-      remove_filler(services, owner, plain, Budget(kRemovalPatience));
-    } catch (const EngineError& error) {
-      services.warn("the container " + name + " stays for now: " + error.what());
-    }
-    throw;
-  }
-  remove_filler(services, owner, plain, call);
+  };
+  with_filler(services, owner, name, {{"Image", image}}, services.config.platform, call, read);
   return users;
 }
 

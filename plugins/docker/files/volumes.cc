@@ -17,7 +17,7 @@
 namespace isogate::docker {
 namespace {
 
-constexpr std::chrono::milliseconds kVolumePatience{2'000};
+constexpr std::chrono::milliseconds kFillerPatience{2'000};
 constexpr int kInUse = 409;
 constexpr const char* kMaking = "making";
 constexpr const char* kVolumeFile =
@@ -73,10 +73,11 @@ void remove(Services& services, const std::string& volume, const sdk::Call& call
 
 void prepare_runner(Services& services, const sdk::Call& call) {
   const auto lock = lock_for(services.preparing, call);
-  if (services.runner_filled) return;
   const Owner owner = owner_of_runner(services);
   const std::string volume = runner_volume(services);
-  if (!is_there(services, owner, volume, call)) make_volume(services, owner, volume, "runner", call);
+  const bool there = is_there(services, owner, volume, call);  // not if somebody has pruned volumes
+  if (there && services.runner_filled) return;
+  if (!there) make_volume(services, owner, volume, "runner", call);
   const Fd file = open_runner(services);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) sdk::fail_with_errno("cannot look at " + services.runner, errno);
@@ -99,6 +100,28 @@ void remove_filler(Services& services, const Owner& owner, const std::string& na
   });
 }
 
+void with_filler(Services& services, const Owner& owner, const std::string& name, Json body,
+                 const std::string& platform, const Budget& budget,
+                 const std::function<void(const std::string& id)>& work) {
+  body["Entrypoint"] = {"/bin/false"};
+  body["Labels"] = labels_of(owner, "filler");
+  body["HostConfig"]["NetworkMode"] = "none";
+  remove_filler(services, owner, name, budget);  // of a gateway that was killed
+  std::string id;
+  try {
+    id = services.engine.create_container(name + ".filler", body, budget, platform);
+    work(id);
+  } catch (...) {
+    try {
+      remove_filler(services, owner, name, Budget(kFillerPatience));
+    } catch (const EngineError& error) {
+      services.warn("the container " + name + ".filler stays for now: " + error.what());
+    }
+    throw;
+  }
+  net::unless_gone([&] { services.engine.remove(id, true, true, budget); });
+}
+
 void fill_volumes(Services& services, const Owner& owner, const std::string& name,
                   const std::vector<std::pair<std::string, std::string>>& volumes, const std::string& place,
                   const Filler& fill, const Budget& budget) {
@@ -106,32 +129,14 @@ void fill_volumes(Services& services, const Owner& owner, const std::string& nam
   for (const auto& [volume, target] : volumes)
     mounts.push_back(
         {{"Type", "volume"}, {"Source", volume}, {"Target", target}, {"VolumeOptions", {{"NoCopy", true}}}});
-  const Json body = {{"Image", services.config.image},
-                     {"Entrypoint", {"/bin/false"}},
-                     {"Labels", labels_of(owner, "filler")},
-                     {"HostConfig", {{"NetworkMode", "none"}, {"Mounts", std::move(mounts)}}}};
-  remove_filler(services, owner, name, budget);  // of a gateway that was killed
-  const std::string id = services.engine.create_container(name + ".filler", body, budget);
-  // With the volumes that the image declares; volumes that are filled have names and stay.
-  const auto remove = [&](const Budget& within) { services.engine.remove(id, true, true, within); };
-  try {
-    services.engine.put_archive(
-        id, place,
-        [&](const ByteSink& sink) {
-          TarWriter tar(sink);
-          fill(tar);
-          tar.finish();
-        },
-        budget);
-  } catch (...) {
-    try {
-      remove(Budget(kVolumePatience));
-    } catch (const EngineError& error) {
-      services.warn("the container " + name + ".filler stays for now: " + error.what());
-    }
-    throw;
-  }
-  remove(budget);
+  const auto archive = [&fill](const ByteSink& sink) {
+    TarWriter tar(sink);
+    fill(tar);
+    tar.finish();
+  };
+  const Json body = {{"Image", services.config.image}, {"HostConfig", {{"Mounts", std::move(mounts)}}}};
+  with_filler(services, owner, name, body, "", budget,
+              [&](const std::string& id) { services.engine.put_archive(id, place, archive, budget); });
 }
 
 std::string runner_volume(const Services& services) {

@@ -35,6 +35,11 @@ using Filler = std::function<void(TarWriter&)>;
 void fill_volumes(Services& services, const Owner& owner, const std::string& name,
                   const std::vector<std::pair<std::string, std::string>>& volumes, const std::string& place,
                   const Filler& fill, const Budget& budget);
+// Does `work` with a container of `body` that is never started and has no network, then removes it with its
+// anonymous volumes.
+void with_filler(Services& services, const Owner& owner, const std::string& name, Json body,
+                 const std::string& platform, const Budget& budget,
+                 const std::function<void(const std::string& id)>& work);
 // Removes what a crash left of that.
 void remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget);
 
