@@ -5,32 +5,12 @@
 
 #include "isogate/backend.hpp"
 #include "plugins/common/config_checks.h"
+#include "plugins/k8s/pod/weaker.h"
 
 namespace isogate::k8s {
 namespace {
 
 using Json = nlohmann::json;
-
-struct Harmless {
-  const char* field;
-  const char* reason;
-};
-// Fields of a pod's spec: where it runs and its priority, never what it may do.
-constexpr Harmless kHarmless[] = {
-    {"affinity", "where it runs"},
-    {"nodeName", "where it runs"},
-    {"nodeSelector", "where it runs"},
-    {"preemptionPolicy", "what it yields to"},
-    {"priorityClassName", "what it yields to"},
-    {"schedulerName", "who decides where"},
-    {"tolerations", "where it runs"},
-    {"topologySpreadConstraints", "where it runs"},
-};
-
-bool is_harmless(const std::string& field) {
-  return std::any_of(std::begin(kHarmless), std::end(kHarmless),
-                     [&](const Harmless& each) { return field == each.field; });
-}
 
 // Annotations by which other programs give a pod more than its spec says. By the prefix of their keys.
 struct Harmful {
@@ -92,7 +72,7 @@ void check_template(const Json& addition, bool weaker) {
              "` could weaken a pod; allow_weaker_template: true admits it, and is listed as a relaxation");
   const Json spec = addition.value("spec", Json::object());
   for (const auto& [key, value] : spec.items())
-    if (!weaker && !is_harmless(key))
+    if (!weaker && !may_be_in_template(key))
       refuse("template of `k8s`: `spec." + key +
              "` could weaken a pod; allow_weaker_template: true admits it, and is listed as a relaxation");
 }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "plugins/common/or_throw.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/object.h"
@@ -12,11 +13,6 @@ namespace {
 
 constexpr size_t kMostEvidence = 16384;  // less than a pipe holds
 constexpr size_t kBootId = 36;
-
-std::string trimmed(std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  return text;
-}
 
 bool is_boot_id(const std::string& text) {
   return text.size() == kBootId && text.find_first_not_of("0123456789abcdef-") == std::string::npos;
@@ -49,8 +45,8 @@ std::string read_inside(sdk::RunnerLink& link, const char* path, const sdk::Call
 }  // namespace
 
 std::string why_no_machine(const Json& node, std::string boot_id, const std::string& cpuinfo) {
-  const std::string of_node = trimmed(text_at(member(member(node, "status"), "nodeInfo"), "bootID"));
-  boot_id = trimmed(std::move(boot_id));
+  const std::string of_node(trimmed(text_at(member(member(node, "status"), "nodeInfo"), "bootID"), " \n"));
+  boot_id = std::string(trimmed(boot_id, " \n"));
   if (!is_boot_id(of_node)) return "its node does not name the boot of its kernel";
   if (!is_boot_id(boot_id)) return "its kernel does not name its boot";
   if (boot_id == of_node) return "it runs on the kernel of its node";

@@ -20,21 +20,26 @@ struct Rule {
   const char* reason;
 };
 
-// What may differ.
-constexpr Rule kFree[] = {
+// Fields of a pod's spec: where it runs and its priority, never what it may do. They may differ, and a
+// template may set them.
+constexpr Rule kPlacement[] = {
     {"affinity", "where it runs"},
-    {"fsGroupChangePolicy", "how fast volumes are made its own"},
-    {"image", "a mirror's name for it; what it holds is measured"},
-    {"imagePullPolicy", "AlwaysPullImages"},
-    {"imagePullSecrets", "the service account's are added"},
     {"nodeName", "where it runs"},
     {"nodeSelector", "where it runs"},
     {"preemptionPolicy", "what it yields to"},
     {"priorityClassName", "what it yields to"},
-    {"requests", "what the scheduler sets aside"},
     {"schedulerName", "who decides where"},
     {"tolerations", "where it runs; admission adds some"},
     {"topologySpreadConstraints", "where it runs"},
+};
+
+// What else may differ.
+constexpr Rule kFree[] = {
+    {"fsGroupChangePolicy", "how fast volumes are made its own"},
+    {"image", "a mirror's name for it; what it holds is measured"},
+    {"imagePullPolicy", "AlwaysPullImages"},
+    {"imagePullSecrets", "the service account's are added"},
+    {"requests", "what the scheduler sets aside"},
 };
 
 // What must not be there beyond what was asked for.
@@ -133,7 +138,7 @@ class Comparison {
   std::string object(const std::string& path, std::string_view where, const Json& asked, const Json& is) {
     if (!is.is_object()) return path + " is missing";
     for (const auto& [field, value] : asked.items()) {
-      if (is_in(kFree, field)) continue;
+      if (is_in(kPlacement, field) || is_in(kFree, field)) continue;
       const auto found = is.find(field);
       std::string why = found == is.end() ? missing(path + "." + field, field, value)
                                           : member(path + "." + field, where, field, value, *found);
@@ -197,6 +202,8 @@ std::string added_annotation(const Json& asked, const Json& is) {
 }
 
 }  // namespace
+
+bool may_be_in_template(std::string_view field) { return is_in(kPlacement, field); }
 
 std::string weaker_than(const Json& asked, const Json& pod) {
   if (!pod.is_object() || !pod.contains("metadata") || !pod.contains("spec")) return "it is not understood";
