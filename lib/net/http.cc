@@ -386,21 +386,25 @@ size_t HttpConnection::read_body(char* to, size_t size, const Budget& budget) {
   });
 }
 
-std::string HttpConnection::read_body(size_t most, const Budget& budget) {
+std::string HttpConnection::read_reason(size_t most, const Budget& budget) {
   std::string all;
   std::array<char, 16384> buffer{};
-  if (impl_->framing == Impl::Framing::kLength && impl_->left > most) {
-    impl_->socket->kill();
-    throw impl_->unavailable("gave an answer of more than " + std::to_string(most >> 20) + " MiB");
-  }
   while (const size_t got = read_body(buffer.data(), buffer.size(), budget)) {
-    if (all.size() + got > most) {
-      impl_->socket->kill();
-      throw impl_->unavailable("gave an answer of more than " + std::to_string(most >> 20) + " MiB");
-    }
-    all.append(buffer.data(), got);
+    all.append(buffer.data(), std::min(got, most - all.size()));
+    if (all.size() < most) continue;
+    impl_->socket->kill();
+    impl_->done = false;
+    break;
   }
   return all;
+}
+
+std::string HttpConnection::read_body(size_t most, const Budget& budget) {
+  const bool is_larger = impl_->framing == Impl::Framing::kLength && impl_->left > most;
+  std::string all = is_larger ? std::string() : read_reason(most + 1, budget);
+  if (!is_larger && all.size() <= most) return all;
+  impl_->socket->kill();
+  throw impl_->unavailable("gave an answer of more than " + std::to_string(most >> 20) + " MiB");
 }
 
 bool HttpConnection::reusable() {

@@ -49,8 +49,10 @@ class HttpConnection {
   HttpHead exchange(const HttpRequest& request, const Budget& budget);
   // The next piece of the answer's body; 0 at its end, which is whole.
   size_t read_body(char* to, size_t size, const Budget& budget);
-  // All of it, and no more than `most` bytes.
+  // All of it. More than `most` bytes are an error.
   std::string read_body(size_t most, const Budget& budget);
+  // The same for people: of more than `most` bytes the first ones, and the connection is not used again.
+  std::string read_reason(size_t most, const Budget& budget);
 
   [[nodiscard]] bool reusable();          // the last answer was read to its end, and another may follow
   [[nodiscard]] bool answered() const;    // a byte of an answer has come since the last request

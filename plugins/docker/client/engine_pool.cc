@@ -151,7 +151,7 @@ void Engine::Pool::refuse(const EngineRequest& request, EngineReply& reply, cons
     throw EngineError(ISOGATE_UNAVAILABLE,
                       "the Engine answered " + std::to_string(status) + ", which was not expected", 0, true);
   }
-  const std::string body = reply.connection->read_body(kReasonMost, budget);
+  const std::string body = reply.connection->read_reason(kReasonMost, budget);
   give(std::move(reply.connection));
   if (!about_versions(status, body)) throw refusal(request.attempt, status, body, request.conflict);
   forget();

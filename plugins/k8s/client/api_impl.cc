@@ -198,7 +198,7 @@ ApiStream Api::Impl::open(const ApiRequest& request, const Query& upgrade, bool 
       throw ApiError(ISOGATE_UNAVAILABLE,
                      "the API server answered " + std::to_string(status) + ", which was not expected", 0,
                      true);
-    const std::string said = asked.connection->read_body(kReasonMost, budget);
+    const std::string said = asked.connection->read_reason(kReasonMost, budget);
     give(std::move(asked.connection), asked.identity.certificate);
     if (repeats == kMostRepeats || !may_try_again(asked, repeat_of(request, upgrade), said, renewed, budget))
       throw refusal(attempt_of(request), status, said, request.name);
