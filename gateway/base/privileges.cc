@@ -3,7 +3,6 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
-#include <pwd.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "gateway/base/front_filter.h"
+#include "gateway/base/lookup.h"
 #include "gateway/base/process_status.h"
 #include "lib/error.h"
 
@@ -57,19 +57,17 @@ struct Account {
 };
 
 Result<gid_t> find_group(const std::string& name) {
-  errno = 0;
-  const group* entry = ::getgrnam(name.c_str());
-  if (entry != nullptr) return entry->gr_gid;
-  if (errno != 0) return os_error("cannot look up group `" + name + "`", errno);
+  const auto found = look_up_group(name);
+  if (!found) return found.error();
+  if (*found) return **found;
   return Error{ISOGATE_NOT_FOUND, 0, "there is no group `" + name + "`"};
 }
 
 Result<Account> find_account(const std::string& user, const std::vector<std::string>& groups) {
-  errno = 0;
-  const passwd* entry = ::getpwnam(user.c_str());
-  if (entry == nullptr && errno != 0) return os_error("cannot look up user `" + user + "`", errno);
-  if (entry == nullptr) return Error{ISOGATE_NOT_FOUND, 0, "there is no user `" + user + "`"};
-  Account account{entry->pw_uid, entry->pw_gid, {}};
+  const auto found = look_up_user(user);
+  if (!found) return found.error();
+  if (!*found) return Error{ISOGATE_NOT_FOUND, 0, "there is no user `" + user + "`"};
+  Account account{(*found)->uid, (*found)->gid, {}};
   int count = 64;
   account.groups.resize(static_cast<size_t>(count));
   while (::getgrouplist(user.c_str(), account.gid, account.groups.data(), &count) < 0)

@@ -1,9 +1,6 @@
 #include "gateway/host/instance.h"
 
-#include <pwd.h>
-
-#include <cerrno>
-
+#include "gateway/base/lookup.h"
 #include "gateway/base/privileges.h"
 #include "gateway/config/schema.h"
 #include "gateway/host/abi_call.h"
@@ -58,11 +55,9 @@ Result<void> check_config(const Description& description, const BackendConfig& b
 
 Result<bool> is_somebody(const std::string& user) {
   if (is_digits(user)) return true;
-  errno = 0;
-  if (::getpwnam(user.c_str()) != nullptr) return true;
-  if (errno != 0 && errno != ENOENT && errno != ESRCH)
-    return os_error("cannot look up the user `" + user + "`", errno);
-  return false;
+  const auto found = look_up_user(user);
+  if (!found) return found.error();
+  return found->has_value();
 }
 
 }  // namespace

@@ -1,39 +1,31 @@
 #include "gateway/supervisor/accounts.h"
 
-#include <grp.h>
-#include <pwd.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <string>
 
+#include "gateway/base/lookup.h"
 #include "gateway/base/privileges.h"
 
 namespace isogate::supervisor {
 namespace {
 
-struct Ids {
-  uid_t uid;
-  gid_t gid;
-};
-
-Result<Ids> find_user(const std::string& name, const std::string& purpose) {
-  errno = 0;
-  const passwd* entry = ::getpwnam(name.c_str());
-  if (entry == nullptr && errno != 0) return os_error("cannot look up the user `" + name + "`", errno);
-  if (entry == nullptr)
+Result<UserIds> find_user(const std::string& name, const std::string& purpose) {
+  const auto found = look_up_user(name);
+  if (!found) return found.error();
+  if (!*found)
     return Error{ISOGATE_NOT_FOUND, 0,
                  "there is no user `" + name + "`, " + purpose +
                      "; make it with scripts/install-deps.sh or: " +
                      "useradd --system --no-create-home --shell /usr/sbin/nologin " + name};
-  if (entry->pw_uid == 0) return invalid("the user `" + name + "`, " + purpose + ", must not be uid 0");
-  return Ids{entry->pw_uid, entry->pw_gid};
+  if ((*found)->uid == 0) return invalid("the user `" + name + "`, " + purpose + ", must not be uid 0");
+  return **found;
 }
 
 Result<void> find_group(const std::string& name, const std::string& backend) {
-  errno = 0;
-  if (::getgrnam(name.c_str()) != nullptr) return {};
-  if (errno != 0 && errno != ENOENT) return os_error("cannot look up the group `" + name + "`", errno);
+  const auto found = look_up_group(name);
+  if (!found) return found.error();
+  if (*found) return {};
   return Error{ISOGATE_NOT_FOUND, 0,
                "there is no group `" + name + "`, one of the groups of backend `" + backend +
                    "`; make it with: groupadd --system " + name};

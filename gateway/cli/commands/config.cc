@@ -1,12 +1,11 @@
 // isogate config check, show, schema, docs
-#include <grp.h>
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "gateway/base/lookup.h"
 #include "gateway/base/privileges.h"
 #include "gateway/cli/cli.h"
 #include "gateway/cli/effective_config.h"
@@ -88,9 +87,10 @@ class ConfigCheck {
       if (!config_.listen[i].starts_with(kUnixPrefix)) continue;
       const std::string directory = directory_of(config_.listen[i].substr(kUnixPrefix.size()));
       if (::stat(directory.c_str(), &info) != 0 && errno == ENOENT)
-        warn("listen[" + std::to_string(i) + "]",
-             "there is no directory `" + directory +
-                 "`, and no start makes it: let the service make it, or: install -d -m 0755 " + directory);
+        warn("listen[" + std::to_string(i) + "]", "there is no directory `" + directory +
+                                                      "`, and the gateway does not create it: let the "
+                                                      "service create it, or run: install -d -m 0755 " +
+                                                      directory);
     }
   }
 
@@ -134,14 +134,18 @@ class ConfigCheck {
   void check_user(size_t i) {
     const auto& groups = config_.backends[i].groups;
     for (size_t j = 0; j < groups.size(); ++j) {
-      if (::getgrnam(groups[j].c_str()) != nullptr) continue;
+      const auto found = look_up_group(groups[j]);
+      if (found.ok() && *found) continue;
       const std::string place = "backends[" + std::to_string(i) + "].groups[" + std::to_string(j) + "]",
-                        why = "there is no group `" + groups[j] + "`";
+                        why = found.ok() ? "there is no group `" + groups[j] + "`" : found.error().message;
       started_by_root() ? wrong(place, why) : warn(place, why);
     }
     const std::string& name = config_.backends[i].run_as;
-    if (::getpwnam(name.c_str()) != nullptr || name == BackendConfig().run_as) return;
-    wrong("backends[" + std::to_string(i) + "].run_as", "there is no user `" + name + "`");
+    if (name == BackendConfig().run_as) return;
+    const auto found = look_up_user(name);
+    if (found.ok() && *found) return;
+    wrong("backends[" + std::to_string(i) + "].run_as",
+          found.ok() ? "there is no user `" + name + "`" : found.error().message);
   }
 
   void check_backends() {
