@@ -317,14 +317,19 @@ bool fits(const Record& record, const std::string& parameter) {
   return true;
 }
 
+// In a list.
+std::pair<int64_t, std::string_view> place_of(const SandboxPtr& sandbox) {
+  return {sandbox->row.created_ms, sandbox->row.agent_id};
+}
+
+bool oldest_first(const Exchange& exchange) { return query_parameter(exchange.query, "order") == "asc"; }
+
 // The newest first, or last. Their records are not read.
 std::vector<SandboxPtr> sandboxes_of(const App& app, const Exchange& exchange) {
   std::vector<SandboxPtr> all = app.sandboxes.records.of(exchange.principal.tenant);
   std::erase_if(all, [](const SandboxPtr& each) { return each->row.e2b_record.empty(); });
-  std::ranges::sort(all, std::greater(), [](const SandboxPtr& each) {
-    return std::pair(each->row.created_ms, std::string_view(each->row.agent_id));
-  });
-  if (query_parameter(exchange.query, "order") == "asc") std::ranges::reverse(all);
+  std::ranges::sort(all, std::greater(), place_of);
+  if (oldest_first(exchange)) std::ranges::reverse(all);
   return all;
 }
 
@@ -362,37 +367,55 @@ class Filter {
 
 struct Page {
   std::string text;  // JSON, claimed
-  std::string next;  // the id of its last one; empty: there are no more
+  std::string next;  // the token of the next one; empty: there is none
 };
 
-// `nextToken` is the id of the last one of the page before.
+// `nextToken` is the place of the last one of the page before, which may have ended since: TIME.ID.
+class After {
+ public:
+  explicit After(const Exchange& exchange)
+      : token_(query_parameter(exchange.query, "nextToken").value_or("")), up_(oldest_first(exchange)) {
+    std::string_view rest = token_;
+    const auto time = number_in<int64_t>(next_part(rest, '.'));
+    if (!token_.empty() && (!time || rest.empty()))
+      throw invalid_request("the query parameter `nextToken` must be one that a list has returned");
+    place_ = {time.value_or(0), rest};
+  }
+  [[nodiscard]] bool has(const SandboxPtr& each) const {
+    return token_.empty() || (up_ ? place_of(each) > place_ : place_of(each) < place_);
+  }
+  static std::string token_of(const SandboxPtr& last) {
+    return std::to_string(last->row.created_ms) + "." + last->row.agent_id;
+  }
+
+ private:
+  const std::string token_;
+  const bool up_;
+  std::pair<int64_t, std::string_view> place_;
+};
+
 Task<Page> page_of(const App& app, Exchange& exchange) {
   const uint64_t limit = number_parameter(exchange.query, "limit", kMostListed, kMostListed);
-  const auto after = query_parameter(exchange.query, "nextToken");
+  const After after(exchange);
   const Filter filter(exchange.query);
   const std::vector<SandboxPtr> all = sandboxes_of(app, exchange);
-  bool begun = !after || after->empty();
   Page page{"[", ""};
-  std::string last;
+  SandboxPtr last;
   size_t read = 0;
   uint64_t listed = 0;
   for (const SandboxPtr& each : all) {
-    const std::string& id = each->row.agent_id;
-    if (!begun) {
-      begun = id == *after;
-      continue;
-    }
+    if (!after.has(each)) continue;
     if (++read % kReadInATurn == 0) co_await asio::post(asio::use_awaitable);
     const auto found = found_in(each);
     if (!found || !filter.lets_through(*found)) continue;
     if (listed == limit) {
-      page.next = last;
+      page.next = After::token_of(last);
       break;
     }
     const std::string one = json_text(listed_json(app, *found));
     exchange.memory.add(one.size());
     page.text.append(listed++ == 0 ? "" : ",").append(one);
-    last = id;
+    last = each;
   }
   page.text += ']';
   co_return page;
