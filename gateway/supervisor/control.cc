@@ -9,6 +9,7 @@
 
 #include "gateway/config/load.h"
 #include "gateway/ipc/channel.h"
+#include "lib/json.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -24,11 +25,6 @@ Json tls_of(const TlsMaterial& tls) {
           {"client_required", tls.client_required}};
 }
 
-std::string string_member(const Json& json, const char* name) {
-  const auto found = json.find(name);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 uint64_t unsigned_member(const Json& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
@@ -39,13 +35,13 @@ uint64_t unsigned_member(const Json& json, const char* name) {
 Result<FromChild> parse_from_child(const std::string& record) {
   const Json json = Json::parse(record, nullptr, false);
   if (!json.is_object()) return invalid("a control record that is no JSON object");
-  FromChild parsed{string_member(json, "type"),
-                   string_member(json, "message"),
-                   string_member(json, "reason").substr(0, 256),
+  FromChild parsed{text_at(json, "type"),
+                   text_at(json, "message"),
+                   text_at(json, "reason").substr(0, 256),
                    unsigned_member(json, "generation"),
                    unsigned_member(json, "number"),
                    std::nullopt};
-  if (json.contains("setting")) parsed.setting = string_member(json, "setting");
+  if (json.contains("setting")) parsed.setting = text_at(json, "setting");
   if (parsed.type != "ready" && parsed.type != "drained" && parsed.type != "fatal" &&
       parsed.type != "failed" && parsed.type != "stuck" && parsed.type != "reloaded" &&
       parsed.type != "reload_refused" && parsed.type != "violation")

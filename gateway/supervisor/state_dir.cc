@@ -1,6 +1,5 @@
 #include "gateway/supervisor/state_dir.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
@@ -14,7 +13,7 @@
 #include <chrono>
 #include <climits>
 #include <cstdio>
-#include <memory>
+#include <filesystem>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -145,20 +144,18 @@ Result<void> lock_sandboxes(int dir, const std::string& path) {
                    "` is in use by another gateway; give each gateway a `workdir` of its own"};
 }
 
-// A failure here is repeated below, with its reason. `passable`: whatever the umask says.
-void make_parents(const std::string& path, bool passable) {
-  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
-    const std::string parent = path.substr(0, slash);
-    if (::mkdir(parent.c_str(), 0755) == 0 && passable) (void)::chmod(parent.c_str(), 0755);
-  }
-}
-
 // The directories above it, "/" first.
 std::vector<std::string> parents_of(const std::string& path) {
   std::vector<std::string> parents{"/"};
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1))
     parents.push_back(path.substr(0, slash));
   return parents;
+}
+
+// A failure here is repeated below, with its reason. `passable`: whatever the umask says.
+void make_parents(const std::string& path, bool passable) {
+  for (const std::string& parent : parents_of(path))
+    if (::mkdir(parent.c_str(), 0755) == 0 && passable) (void)::chmod(parent.c_str(), 0755);
 }
 
 // Tried by a child that has become that user: nothing else knows groups, ACLs and mounts.
@@ -239,24 +236,9 @@ std::array<Part, 4> parts_of(const Accounts& accounts) {
           Part{"run", secret}};
 }
 
-struct DirCloser {
-  void operator()(DIR* dir) const { ::closedir(dir); }
-};
-
-void remove_tree(int parent, const std::string& name) {
-  const int fd = ::openat(parent, name.c_str(), kOpenDir);
-  if (fd < 0) {
-    (void)::unlinkat(parent, name.c_str(), 0);
-    return;
-  }
-  const std::unique_ptr<DIR, DirCloser> dir(::fdopendir(fd));
-  std::vector<std::string> names;
-  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
-    const std::string_view each(entry->d_name);
-    if (each != "." && each != "..") names.emplace_back(each);
-  }
-  for (const std::string& each : names) remove_tree(fd, each);
-  (void)::unlinkat(parent, name.c_str(), AT_REMOVEDIR);
+void remove_tree(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
 }
 
 }  // namespace
@@ -278,7 +260,7 @@ Result<StateDir> prepare_state_dir(const Config& config, const Accounts& account
   state.uids = state.path + "/uids";
   state.run = state.path + "/run";
   state.sandboxes = config.workdir.empty() ? state.path + "/sandboxes" : config.workdir;
-  remove_tree(state.root.get(), "run");
+  remove_tree(state.run);
   for (const Part& part : parts_of(accounts)) {
     auto made = make_dir(state.root.get(), part.name, state.path + "/" + part.name, part.wanted);
     if (!made) return made.error();
@@ -316,7 +298,7 @@ Result<void> check_state_dir(const Config& config, const Accounts& accounts) {
 Result<std::string> make_plugin_copy_dir(const StateDir& state, const std::string& name) {
   Fd run(::openat(state.root.get(), "run", kOpenDir));
   if (!run) return os_error("cannot open `" + state.run + "`", errno);
-  remove_tree(run.get(), name);
+  remove_tree(state.run + "/" + name);
   const Wanted wanted{0700, ::geteuid(), ::getegid()};
   auto dir = make_dir(run.get(), name, state.run + "/" + name, wanted);
   if (!dir) return dir.error();
@@ -324,8 +306,7 @@ Result<std::string> make_plugin_copy_dir(const StateDir& state, const std::strin
 }
 
 void remove_plugin_copy_dir(const StateDir& state, const std::string& name) {
-  const Fd run(::openat(state.root.get(), "run", kOpenDir));
-  if (run) remove_tree(run.get(), name);
+  remove_tree(state.run + "/" + name);
 }
 
 }  // namespace isogate::supervisor

@@ -15,6 +15,7 @@
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/api/long_execs.h"
 #include "gateway/front/api/router.h"
+#include "gateway/front/base/changes.h"
 #include "gateway/front/exec/ndjson.h"
 #include "gateway/front/http/json_answer.h"
 #include "lib/capabilities.h"
@@ -242,7 +243,8 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
       : exchange_(exchange),
         framer_(parsed.lines),
         cap_(parsed.max_output_bytes.value_or(UINT64_MAX)),
-        free_(executor, std::chrono::steady_clock::time_point::max()),
+        executor_(executor),
+        free_(executor),
         silence_(executor) {}
 
   asio::awaitable<void> started(const ExecAnswer& so_far) override {
@@ -295,17 +297,14 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   void keep_alive() {
     alive_ = true;
     silence_.set(start_.empty() ? kPingAfter : kTakenAfter,
-                 [this] { asio::co_spawn(free_.get_executor(), ping(shared_from_this()), asio::detached); });
+                 [this] { asio::co_spawn(executor_, ping(shared_from_this()), asio::detached); });
   }
 
   // Until no event is on its way.
   asio::awaitable<void> quiet() {
     silence_.cancel();
     alive_ = false;
-    boost::system::error_code ignored;
-    while (busy_) {
-      co_await free_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    }
+    co_await free_.until([this] { return !busy_; });
   }
 
  private:
@@ -363,10 +362,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   // One writes at a time: the head, stdout, stderr, a ping.
   template <typename Write>
   asio::awaitable<void> in_turn(Write write) {
-    boost::system::error_code ignored;
-    while (busy_) {
-      co_await free_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    }
+    co_await free_.until([this] { return !busy_; });
     busy_ = true;
     std::exception_ptr failure;
     try {
@@ -375,7 +371,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
       failure = std::current_exception();
     }
     busy_ = false;
-    free_.cancel();
+    free_.notify();
     if (failure) std::rethrow_exception(failure);
   }
 
@@ -385,7 +381,8 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   std::string start_;  // until it is sent
   ExecAnswer so_far_;
   bool busy_ = false;
-  asio::steady_timer free_;
+  asio::any_io_executor executor_;
+  Changes free_;
   Alarm silence_;
   bool alive_ = false;
 };

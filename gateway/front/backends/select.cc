@@ -116,9 +116,7 @@ void check_capabilities(const Standing& wanted, const ipc::Probe& probe, uint64_
   const uint64_t sampled = had_by_sampling(probe.capabilities);
   uint64_t missing = needed & ~(probe.capabilities | (wanted.exec_sampled ? sampled : 0));
   if (!missing) return;
-  std::string names;
-  for (std::string_view name : capability_names(missing))
-    names += (names.empty() ? "" : ", ") + std::string(name);
+  std::string names = join(capability_names(missing), ", ");
   uint64_t known = 0;
   for (const auto& [bit, name] : capability_table()) known |= bit;
   if (missing & ~known) names += names.empty() ? "one that is not known" : ", one that is not known";

@@ -618,14 +618,7 @@ Task<void> Connection::write(std::string_view bytes) {
     co_await write_raw(asio::const_buffer(asio::buffer(bytes)));
     co_return;
   }
-  std::array<char, 20> size{};
-  const auto end = std::to_chars(size.data(), size.data() + 16, bytes.size(), 16).ptr;
-  end[0] = '\r';
-  end[1] = '\n';
-  const std::array<asio::const_buffer, 3> parts = {
-      asio::buffer(size.data(), static_cast<size_t>(end + 2 - size.data())), asio::buffer(bytes),
-      asio::buffer("\r\n", 2)};
-  co_await write_raw(parts);
+  co_await write_raw(http::make_chunk(asio::const_buffer(asio::buffer(bytes))));
 }
 
 Task<size_t> Connection::copy_from_pipe(PipeEnd& pipe, size_t size) {
@@ -687,7 +680,7 @@ Task<void> Connection::begin_proxied(unsigned status, std::string_view reason, s
 }
 
 Task<void> Connection::switch_protocols(const Headers& headers) {
-  if (!body_is_read()) throw invalid_request("a request that switches protocols has no body");
+  if (!body_is_read()) throw invalid_request("a request that switches protocols must have no body");
   AnswerHead head{.status = 101, .request_id = request_id, .proxied = true, .reason = "Switching Protocols"};
   head.switches = true;
   begun_ = finished_ = must_close_ = true;
@@ -735,7 +728,8 @@ void Connection::stop_reading() {
 
 Task<std::unique_ptr<WebSocket>> Connection::upgrade(size_t most_message) {
   if (!body_is_read() || buffer_.size() > 0)
-    throw invalid_request("the request for a WebSocket has no body, and nothing is sent before its answer");
+    throw invalid_request(
+        "a WebSocket request must have no body, and the client must send nothing before the response");
   auto made =
       co_await accept_websocket(socket_, parser_->get(), most_message, request_id, [this](bool begins) {
         deadline_ = begins ? Clock::now() + server_.limits_.write : Clock::time_point::max();
