@@ -91,7 +91,7 @@ void add_file(CLI::App* command, FileOptions& file, bool path_required) {
   command->add_option("path", file.path, "Path in the workspace")->type_name("PATH")->required(path_required);
 }
 
-// "boolean", "a | b", "integer", … to what stands behind the option in the help.
+// "boolean", "a | b", "integer", … to what follows the option in the help.
 std::string value_name(const SettingInfo& setting) {
   if (setting.path.ends_with("_dir") || setting.path == "workdir") return "DIR";
   if (setting.path.ends_with(".file") || setting.path == "shell") return "FILE";
@@ -325,7 +325,7 @@ void declare_sandbox(CLI::App& app, Parsed& parsed) {
   CLI::App* list = sandbox->add_subcommand("ls", "This tenant's sandboxes, the last used first");
   add_client(list, options.client);
   list->add_flag("--orphans", options.orphans,
-                 "What lost sandboxes have left on an engine; over the gateway's Unix socket");
+                 "What lost sandboxes have left on an Engine; over the gateway's Unix socket");
   list->callback([&parsed] { parsed.run = [&parsed] { return run_sandbox_list(parsed.sandbox); }; });
   CLI::App* remove = sandbox->add_subcommand("rm", "End what runs in a sandbox; its workspace stays");
   add_client(remove, options.client);

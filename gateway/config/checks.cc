@@ -29,7 +29,7 @@ void check_keys(const Config& config, Problems& problems) {
   check_unique(config.keys, "keys", "name", &KeyConfig::name,
                "another key has this name; a key is known in the log by its name", problems);
   check_unique(config.keys, "keys", "sha256", &KeyConfig::sha256,
-               "another entry has the same key; make one key per entry with `isogate key hash`", problems);
+               "another entry has the same key; create one key per entry with `isogate key new`", problems);
 }
 
 void check_backends(const Config& config, Problems& problems) {
@@ -53,8 +53,8 @@ void check_listeners(const Config& config, Problems& problems) {
     if (address.loopback || config.names_callers()) continue;
     problems.at(item("listen", i),
                 "`" + config.listen[i] +
-                    "` can be reached from other machines, and there are no `keys`; add "
-                    "`keys: [{name: …, tenant: …, sha256: …}]` (`isogate key hash`), or listen on "
+                    "` can be reached from other machines, and there are neither `keys` nor `tls.clients`; "
+                    "add `keys: [{name: …, tenant: …, sha256: …}]` (`isogate key new`), or listen on "
                     "127.0.0.1");
   }
 }
@@ -277,7 +277,7 @@ std::vector<std::string> relaxations_of(const Config& config) {
           name +
           "limits.exec: sampled — the limits of one exec are sampled where the kernel cannot enforce them");
     if (backend.egress == ISOGATE_EGRESS_ALLOW)
-      list.push_back(name + "egress: allow — its programs reach every network this host reaches");
+      list.push_back(name + "egress: allow — its programs have outbound network access");
     if (std::find(backend.users.begin(), backend.users.end(), "root") != backend.users.end())
       list.push_back(name + "users: root — a request may run as root in its sandboxes");
   }

@@ -29,7 +29,7 @@ struct BackendConfig {
   std::string plugin;                   // a file name without .so in plugin_dir, or an absolute path
   std::string sha256;                   // pin of the plugin file; empty: none
   std::string run_as = "isogate-host";  // user of a backend host that needs no root, when started by root
-  std::vector<std::string> groups;      // supplementary groups of that host (an engine's socket, …)
+  std::vector<std::string> groups;      // supplementary groups of that backend host (an Engine's socket, …)
   std::vector<std::string> users;       // names or numbers a request's `user` may ask for
   std::vector<std::string> images;      // patterns of images that a sandbox may have (images.h)
   bool limits_best_effort = false;

@@ -139,8 +139,9 @@ const Grammar kListenAddress = {
     "every address of this machine is 0.0.0.0:PORT or [::]:PORT"};
 const Grammar kHostName = {"a host name without a port", "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$", host_name};
 const Grammar kHostPort = {"HOST:PORT", "^.+:[0-9]{1,5}$", host_port};
-const Grammar kKeyHash = {"64 hexadecimal digits", "^[0-9a-fA-F]{64}$", sha256,
-                          "`isogate key hash` makes them from a key; the key itself never goes here", true};
+const Grammar kKeyHash = {
+    "64 hexadecimal digits", "^[0-9a-fA-F]{64}$", sha256,
+    "`isogate key new` and `isogate key hash` print them; the key itself never goes here", true};
 const Grammar kSha256 = {"64 hexadecimal digits", "^[0-9a-fA-F]{64}$", sha256, "as sha256sum prints them",
                          true};
 const Grammar kUserName = {"the name of a user or group of this machine", "^[a-z_][a-z0-9_-]{0,31}$",

@@ -23,9 +23,9 @@ start names what was ignored. The other settings that bear on security are lists
 strictest (`keys`, `tls.clients`, `hosts`, `cors.origins`, `listen`, `metrics.listen`, `backends`), and amounts: there the
 stronger source replaces the weaker one's value.
 
-- Every setting below has a variable. Lists are comma-separated or a JSON value; an empty variable is not set.
-  An `ISOGATE_` variable that is no setting is a warning.
-- Every setting has a flag, `--` and its path with dashes.
+- Every setting below has a variable, except the members of list entries (names with `[]`). Lists are comma-separated
+  or a JSON value; an empty variable is not set. An `ISOGATE_` variable that is no setting is a warning.
+- The same settings have a flag, `--` and the path with dashes.
 - Unknown and duplicate keys, values of another type or out of range, anchors, aliases, tags and further documents are
   errors. `yes` and `on` are texts in a file: booleans are `true` and `false`. Texts that look like numbers need quotes.
 

@@ -28,16 +28,15 @@ const Setting kGeneralRows[] = {
     {.path = "state_dir",
      .field = FIELD(Config, state_dir),
      .brief = "Where the gateway keeps its state: records, sandboxes, its own key.",
-     .details =
-         "Made with mode 0700, as root 0711, since its other users pass through to their parts. A start with "
-         "wider modes is refused.",
+     .details = "Created with mode 0700, or 0711 if root starts the gateway, because its other users must "
+                "reach their own subdirectories. A start with wider modes is refused.",
      .grammar = &kAbsolutePath,
      .may_be_empty = true,
      .fallback = "/var/lib/isogate for root, else $XDG_STATE_HOME/isogate or ~/.local/state/isogate",
      .needs_restart = true},
     {.path = "instance",
      .field = FIELD(Config, instance),
-     .brief = "Name of this gateway among others that share an engine or a cluster.",
+     .brief = "Name of this gateway among others that share an Engine or a cluster.",
      .details = "Part of every sandbox's name: two gateways with different names never touch each other's "
                 "sandboxes.",
      .grammar = &kName,
@@ -53,8 +52,9 @@ const Setting kGeneralRows[] = {
     {.path = "shell",
      .field = FIELD(Config, shell),
      .brief = "The shell that runs an exec's `command`.",
-     .details = "A path inside the sandbox, with a `root` or an image of the operator's in that. `argv` is "
-                "run without it.",
+     .details =
+         "A path inside the sandbox; if the backend has a `root` or an image, a path in that. `argv` is "
+         "run without it.",
      .grammar = &kAbsolutePath},
     {.path = "workdir",
      .field = FIELD(Config, workdir),
@@ -86,7 +86,7 @@ const Setting kGeneralRows[] = {
      .strictest = Strictest::kLast},
     {.path = "require_remote",
      .field = FIELD(Config, require_remote),
-     .brief = "Only backends that run commands behind an engine, in a cluster or behind another gateway.",
+     .brief = "Only backends that run commands behind an Engine, in a cluster or behind another gateway.",
      .details = "Nothing ever runs on this host: when no such backend proves itself, calls answer "
                 "`backend_unavailable` and the gateway stays up. Refuses "
                 "`allow_unisolated` and `anonymous: loopback`.",
@@ -132,16 +132,15 @@ const Setting kGeneralRows[] = {
     {.path = "keys",
      .field = FIELD(Config, keys),
      .brief = "The API keys that are accepted, as hashes.",
-     .details = "Without any, the gateway makes one key for this machine at its first start, `local.key` in "
-                "`state_dir`, and listens on loopback and Unix sockets only."},
+     .details = "With neither `keys` nor `tls.clients`, the gateway creates one key for this machine at its "
+                "first start, `local.key` in `state_dir`, and listens on loopback and Unix sockets only."},
     {.path = "tls.cert",
      .field = FIELD(Config, tls.cert),
      .brief = "The certificate, PEM, with its chain after it; empty: no TLS.",
-     .details =
-         "Read again on SIGHUP: open connections keep the old one, new ones get the new one; one that does "
-         "not fit is "
-         "logged and the old one stays. TLS 1.2 and 1.3, ALPN `http/1.1`. Every TCP address of `listen` then "
-         "speaks TLS.",
+     .details = "Read again on SIGHUP: open connections keep the old certificate, new ones get the new one. "
+                "If the files are missing, invalid or do not match, the whole reload is refused and the old "
+                "configuration stays. TLS 1.2 and 1.3, ALPN `http/1.1`. Every TCP address of `listen` then "
+                "speaks TLS.",
      .grammar = &kAbsolutePath,
      .may_be_empty = true},
     {.path = "tls.key",
@@ -176,8 +175,8 @@ const Setting kGeneralRows[] = {
     {.path = "cors.origins",
      .field = FIELD(Config, cors.origins),
      .brief = "Origins, SCHEME://HOST[:PORT], whose web pages may call this gateway from a browser.",
-     .details = "Their preflights are answered and their answers may be read; they still need a key. Other "
-                "pages get no permission.",
+     .details = "The gateway answers their preflights, and they may read the responses; they still need a "
+                "key. Other pages get no permission.",
      .grammar = &kOrigin},
     {.path = "metrics.listen",
      .field = FIELD(Config, metrics.listen),
@@ -227,7 +226,7 @@ const Setting kGeneralRows[] = {
      .field = FIELD(Config, sandbox_idle_timeout_sec),
      .brief = "Seconds after its last call until a sandbox is stopped; 0: never.",
      .details = "Its container, or what else it keeps running, ends; its workspace stays, and the next call "
-                "starts it again. Up to a quarter of that time later, 30 s at most.",
+                "starts it again. The stop may come later by up to a quarter of that time, 30 s at most.",
      .range = {0, 31536000}},
     {.path = "drain_timeout_sec",
      .field = FIELD(Config, drain_timeout_sec),

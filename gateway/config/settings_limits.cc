@@ -20,7 +20,7 @@ const Setting kLimitRows[] = {
     {.path = "limits.max_requests_per_connection",
      .field = FIELD(Config, limits.max_requests_per_connection),
      .brief = "Requests in one connection.",
-     .details = "The answer to the last one has `Connection: close`.",
+     .details = "The response to the last one has `Connection: close`.",
      .range = {1, 1000000000}},
     {.path = "limits.max_header_bytes",
      .field = FIELD(Config, limits.max_header_bytes),
@@ -39,7 +39,7 @@ const Setting kLimitRows[] = {
      .range = {1024, kGiB}},
     {.path = "limits.max_held_bytes",
      .field = FIELD(Config, limits.max_held_bytes),
-     .brief = "Bytes of request bodies and of answers kept in memory at a time; the next is answered 429.",
+     .brief = "Bytes of request bodies and responses kept in memory at a time; the next is answered 429.",
      .details =
          "Counted are JSON bodies, their parts that an exec or a write keeps, JSON reads, listings, and for "
          "an exec twice its `max_output_bytes` while it runs, then what it wrote. Uploads, downloads and "
@@ -48,17 +48,17 @@ const Setting kLimitRows[] = {
     {.path = "limits.max_spool_bytes",
      .field = FIELD(Config, limits.max_spool_bytes),
      .brief = "Bytes of long-lived execs' output kept on disk at a time, in `state_dir`.",
-     .details =
-         "One that needs more takes the place of execs that have ended, first the oldest of the tenant whose "
-         "ended ones have the most; then the oldest output of its own is dropped. Its files, one for each "
-         "stream, are limited likewise, to "
-         "one for each 32 descriptors of RLIMIT_NOFILE. 0: none is kept on disk.",
+     .details = "If an exec needs more, the output of ended execs is removed first, beginning with the "
+                "oldest of the tenant whose ended execs hold the most. After that the exec's own oldest "
+                "output is dropped. Its files, one for each stream, are limited likewise, to one for each 32 "
+                "descriptors of RLIMIT_NOFILE. 0: none is kept on disk.",
      .range = {0, 1024 * 1024 * kGiB}},
     {.path = "limits.tenant_share_percent",
      .field = FIELD(Config, limits.tenant_share_percent),
-     .brief = "The most that one tenant has of `limits.max_held_bytes`, `limits.max_spool_bytes`, "
-              "`limits.max_execs`, `limits.exec_queue` and a backend's file calls, in percent.",
-     .details = "So that no tenant takes all. 0: 50 where `keys` and `tls.clients` name more than one "
+     .brief = "The share of one tenant, in percent, of what all tenants use together.",
+     .details = "That is `limits.max_held_bytes`, `limits.max_spool_bytes` and its files, `limits.max_execs` "
+                "and `limits.exec_queue`, and of each backend its file calls, watches, connections to ports "
+                "and open sandboxes. 0: 50 where `keys` and `tls.clients` name more than one "
                 "tenant, else 100.",
      .range = {0, 100}},
     {.path = "limits.header_timeout_sec",
@@ -79,12 +79,12 @@ const Setting kLimitRows[] = {
      .range = {1, kDay}},
     {.path = "limits.write_timeout_sec",
      .field = FIELD(Config, limits.write_timeout_sec),
-     .brief = "Seconds in which a client must take at least one byte of its answer.",
+     .brief = "Seconds in which a client must take at least one byte of its response.",
      .details = "Then the connection is reset, and the exec of a stream killed.",
      .range = {1, 3600}},
     {.path = "limits.min_bytes_per_sec",
      .field = FIELD(Config, limits.min_bytes_per_sec),
-     .brief = "Bytes per second that a client has to send of a body, or take of an answer, on average.",
+     .brief = "Bytes per second that a client has to send of a body, or take of a response, on average.",
      .details = "Only the time spent waiting for the client counts, beyond body_idle_timeout_sec and "
                 "write_timeout_sec. 0: any rate.",
      .range = {0, kGiB}},
@@ -137,8 +137,8 @@ const Setting kLimitRows[] = {
      .range = {0.001, kYear}},
     {.path = "exec.max_background_sec",
      .field = FIELD(Config, exec.max_background_sec),
-     .brief = "The most seconds of a long-lived exec, and of one whose request names none.",
-     .details = "Long-lived is what runs with `background` or `wait_sec`.",
+     .brief = "The most seconds that a long-lived exec may run, and its limit if the request names none.",
+     .details = "An exec with `background` or `wait_sec` is long-lived.",
      .range = {0.001, kYear}},
     {.path = "exec.keep_ended_sec",
      .field = FIELD(Config, exec.keep_ended_sec),
@@ -148,8 +148,9 @@ const Setting kLimitRows[] = {
     {.path = "exec.survive_sec",
      .field = FIELD(Config, exec.survive_sec),
      .brief = "Seconds that a long-lived exec goes on without the gateway, on a backend that can keep it.",
-     .details = "A gateway that is back within them finds it again; then it is killed. 0: it ends with the "
-                "gateway. After an orderly stop that is so only with `on_shutdown: keep`.",
+     .details =
+         "A gateway that is back within this time finds the exec again; otherwise the exec is killed. 0: the "
+         "exec ends with the gateway. An orderly stop keeps the exec only with `on_shutdown: keep`.",
      .range = {0, 3600}},
     {.path = "exec.spool_bytes",
      .field = FIELD(Config, exec.spool_bytes),
@@ -160,8 +161,8 @@ const Setting kLimitRows[] = {
      .range = {0, 1024 * kGiB}},
     {.path = "exec.max_output_bytes",
      .field = FIELD(Config, exec.max_output_bytes),
-     .brief = "Bytes of stdout, and of stderr, in an answer whose request names none.",
-     .details = "What exceeds them is read and counted, not kept; the answer has `truncated: true`.",
+     .brief = "Bytes of stdout, and of stderr, in a response whose request names none.",
+     .details = "What exceeds them is read and counted, not kept; the response has `truncated: true`.",
      .range = {1, 64 * kMiB}},
     {.path = "exec.max_max_output_bytes",
      .field = FIELD(Config, exec.max_max_output_bytes),

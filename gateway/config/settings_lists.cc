@@ -41,7 +41,7 @@ const Setting kKey[] = {
      .required = true},
     {.path = "sha256",
      .field = FIELD(KeyConfig, sha256),
-     .brief = "SHA-256 of the key, from `isogate key hash`.",
+     .brief = "SHA-256 of the key, as `isogate key new` or `isogate key hash` prints it.",
      .grammar = &kKeyHash,
      .required = true},
 };
@@ -99,13 +99,13 @@ const Setting kBackendNames[] = {
      .may_be_empty = true},
     {.path = "run_as",
      .field = FIELD(BackendConfig, run_as),
-     .brief = "The user that this backend's host becomes when the gateway was started by root.",
+     .brief = "The user that the backend host becomes when the gateway was started by root.",
      .details = "Never root: a backend that needs root's capabilities declares them, and keeps those and "
                 "nothing else; this has no effect there.",
      .grammar = &kUserName},
     {.path = "groups",
      .field = FIELD(BackendConfig, groups),
-     .brief = "Supplementary groups of that host, for the socket of an engine.",
+     .brief = "Supplementary groups of that backend host, for the socket of an Engine.",
      .details =
          "As `run_as` they have no effect where the plugin declares that it needs root, which "
          "`isogate plugin describe` shows, or where an ordinary user starts the gateway. The group must "
@@ -122,7 +122,7 @@ const Setting kBackendNames[] = {
      .field = FIELD(BackendConfig, images),
      .brief = "Images that `POST /sandboxes` may name in place of the backend's own.",
      .details =
-         "Names as the engine or the cluster knows them, `team/*` for all that begin so, `python:*` for all "
+         "Names as the Engine or the cluster knows them, `team/*` for all that begin so, `python:*` for all "
          "tags, `*` for any. "
          "Without this setting every sandbox has the backend's own image.",
      .grammar = &kImagePattern},
@@ -141,7 +141,8 @@ const Setting kBackendModes[] = {
          "with 501. `sampled`: where the backend cannot have the kernel's, its runner measures what the exec "
          "uses every 10 ms, and ends it or slows it down.",
      .details =
-         "A relaxation: between two looks a program may use more, up to what its sandbox has. Backends that "
+         "A relaxation: between two measurements a program may use more, up to the limits of its sandbox. "
+         "Backends that "
          "run commands in containers or pods can only sample, and so can one on this host without cgroups.",
      .choices = kExecLimitModes},
     {.path = "egress",

@@ -72,7 +72,7 @@ Result<ReloadSecrets> check_reload(const Config& config, const Context& context,
   if (auto served = check_listener_keys(listeners, config); !served) return served.error();
   if (auto accounts = find_accounts(config); !accounts) return accounts.error();
   if (config.tls.enabled() != context.config.tls.enabled())
-    return invalid("tls: it is switched on and off at a start alone; restart the gateway");
+    return invalid("tls: it can be switched on or off only at a start; restart the gateway");
   ReloadSecrets secrets;
   auto tls = read_tls_files(config.tls);
   if (!tls) return tls.error();

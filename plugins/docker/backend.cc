@@ -107,7 +107,7 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
     host_.log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
   if (!as_root_)
     host_.log(ISOGATE_LOG_WARN, "relaxation: not started by root, all sandboxes share uid " +
-                                    std::to_string(::geteuid()) + " and are apart by their containers alone");
+                                    std::to_string(::geteuid()) + " and only their containers separate them");
   if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) == 0) {
     const std::string records(sdk::view(host_.abi().uids_dir));
     if (const std::string warning = disks_.warning(records);

@@ -209,8 +209,9 @@ Result<Site> Backend::make_enclosure(TemplateParts parts, const Identity& identi
   options.profile = profile_;
   options.identity = identity;
   if ((*from)->user) {
-    options.user = Fd(::fcntl((*from)->user.get(), F_DUPFD_CLOEXEC, 0));
-    if (!options.user) return os_error("cannot copy a descriptor", errno);
+    auto user = copy_of((*from)->user.get());
+    if (!user) return user.error();
+    options.user = std::move(*user);
   }
   options.mounts = std::move(made->mounts);
   options.network = std::move(made->network);
@@ -297,7 +298,7 @@ void Backend::probe(const sdk::Call&, isogate_probe& result) {
   };
   if (!as_root_)
     detail += "; not started by root: all sandboxes share uid " + std::to_string(::geteuid()) +
-              " and are apart by their namespaces alone";
+              " and only their namespaces separate them";
   if (!have_openat2()) {
     lack("this kernel, or a filter around the gateway, has no openat2");
   } else if (const auto why = why_unavailable(kKept, "grant these to the gateway's unit or container")) {

@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Defect{"returns_null", "its entry function returned NULL"},
                     Defect{"crashes", "crashed while it was loaded (signal 11"},
                     Defect{"exits", "ended the process while it was loaded (exit code 0)"},
-                    Defect{"babbles", "wrote rubbish where its description was expected"},
+                    Defect{"babbles", "wrote invalid data in place of its description"},
                     Defect{"floods", "wrote more than a description"},
                     Defect{"undefined", "undefined symbol: defined_nowhere"},
                     Defect{"throws", "its entry function threw an exception"}),

@@ -75,7 +75,7 @@ TEST_F(Tls, IsNotSwitchedOffByAReload) {
   const size_t tls = yaml.find("tls: {");
   yaml.erase(tls, yaml.find('\n', tls) - tls + 1);
   write_config(yaml);
-  hang_up("switched on and off at a start alone");
+  hang_up("switched on or off only at a start");
   EXPECT_EQ(fetch("/livez").status, 200);
 }
 

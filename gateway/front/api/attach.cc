@@ -188,7 +188,7 @@ int signal_in(const json& body) {
     const char* known = ::sigabbrev_np(signal);
     if (number ? signal == *number : known != nullptr && brief == known) return signal;
   }
-  throw invalid_request("`signal` must be a name as TERM or SIGTERM, or a number as text: not `" +
+  throw invalid_request("`signal` must be a name such as TERM or SIGTERM, or a number as text, not `" +
                         printable(name, 40) + "`");
 }
 

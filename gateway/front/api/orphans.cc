@@ -1,4 +1,4 @@
-// What lost sandboxes have left on an engine: listed and removed for the operator, never by itself.
+// What lost sandboxes have left on an Engine: listed and removed for the operator, never by itself.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -137,7 +137,7 @@ class Passage {
   }
 
   void obey(const std::string& text) {
-    if (!half_close_) throw invalid_request("a text message means something with half_close=true alone");
+    if (!half_close_) throw invalid_request("a text message is allowed only with half_close=true");
     const auto message = parse_body(text, kPortMessageFields);
     if (text_field(message, "type").value_or("") != "end") throw invalid_request("`type` must be end");
     input_ended_ = true;

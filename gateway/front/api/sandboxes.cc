@@ -59,7 +59,7 @@ Wanted wanted_sandbox(const App& app, const Exchange& exchange, const nlohmann::
                 .request_id = exchange.request_id,
                 .image = text_field(body, "image")};
   if (wanted.image && !is_image_name(*wanted.image))
-    throw invalid_request("`image` must be the name of an image, as python:3.12 or team/tools@sha256:…");
+    throw invalid_request("`image` must be the name of an image, such as python:3.12 or team/tools@sha256:…");
   return wanted;
 }
 

@@ -52,7 +52,7 @@ asio::awaitable<size_t> Gunzip::read(char* data, size_t size) {
   // Nothing may stand behind it, and the body is read to its end.
   if (stream_->at_end && z.avail_out == size &&
       (z.avail_in != 0 || co_await packed_(stream_->in.data(), stream_->in.size()) != 0))
-    throw invalid_request("something stands behind the body's gzip");
+    throw invalid_request("the body has data after its gzip stream");
   stream_->turn += size - z.avail_out;
   co_return size - z.avail_out;
 }

@@ -131,7 +131,7 @@ asio::awaitable<std::optional<Multipart::Part>> Multipart::next() {
     }
     co_return std::nullopt;
   }
-  if (!trimmed(co_await take_line()).empty()) throw malformed("something stands behind a boundary");
+  if (!trimmed(co_await take_line()).empty()) throw malformed("there is text after a boundary");
   if (++parts_ > kMostParts) throw malformed("it has over " + std::to_string(kMostParts) + " parts");
   Part part;
   size_t head = 0;

@@ -416,8 +416,9 @@ LongExec::Reader::Reader(std::shared_ptr<LongExec> of, const Offsets& from) : of
     const uint64_t wanted = from[error ? 1 : 0].value_or(stream.first());
     if (wanted < stream.first()) throw of_->dropped();
     if (wanted > stream.next()) {
-      throw invalid_request("`" + std::string(error ? "stderr" : "stdout") + "_offset` is behind the " +
-                            std::to_string(stream.next()) + " bytes there are");
+      throw invalid_request("`" + std::string(error ? "stderr" : "stdout") +
+                            "_offset` is beyond the end: the stream has " + std::to_string(stream.next()) +
+                            " bytes so far");
     }
     at_[error ? 1 : 0] = wanted;
   }

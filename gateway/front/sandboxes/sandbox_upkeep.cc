@@ -261,7 +261,7 @@ asio::awaitable<void> SandboxUpkeep::stop_idle(std::function<seconds()> limit) {
   for (;;) {
     co_await sleep_for(executor_, std::clamp(limit() / 4, seconds(1), seconds(30)));
     if (limit() == seconds(0)) continue;
-    // By backend: an engine that is slow holds up its own sandboxes only.
+    // By backend: an Engine that is slow holds up its own sandboxes only.
     std::unordered_map<std::string, std::vector<SandboxPtr>> idle;
     for (const auto& [id, sandbox] : records_.all()) {
       const bool open = sandbox->known && sandbox->open_in && !sandbox->changing;

@@ -93,7 +93,7 @@ Result<void> check_text(const std::string& text, const char* field, bool require
 }
 
 Error mark(const char* what) {
-  return invalid(std::string("the plugin wrote rubbish where its description was expected: ") + what);
+  return invalid(std::string("the plugin wrote invalid data in place of its description: ") + what);
 }
 
 // A cast from a value that does not fit is undefined.

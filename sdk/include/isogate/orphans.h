@@ -1,4 +1,4 @@
-/* isogate extension "isogate.orphans/1": objects that this backend has created on an engine or in a cluster, and
+/* isogate extension "isogate.orphans/1": objects that this backend has created on an Engine or in a cluster, and
  * that no sandbox here claims any more, for example after the loss of a state directory. The rules of backend.h
  * apply.
  *
