@@ -71,5 +71,24 @@ TEST(WriteAll, KeepsTheErrno) {
   EXPECT_EQ(errno, ENOSPC);
 }
 
+TEST(Descriptors, AreCopiedAndWaitedFor) {
+  const auto event = make_event();
+  const auto copy = copy_of(event->get());
+  ASSERT_TRUE(copy.ok());
+  EXPECT_NE(::fcntl(copy->get(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_FALSE(is_signalled(copy->get()));
+  signal_event(event->get());
+  EXPECT_TRUE(is_signalled(copy->get(), std::chrono::hours(1)));
+  EXPECT_FALSE(copy_of(-1).ok());
+}
+
+TEST(Timers, AreReadableOnceTheirTimeHasPassed) {
+  using namespace std::chrono_literals;
+  const auto late = make_timer(1h), soon = make_timer(0ms);
+  EXPECT_TRUE(is_signalled(soon->get(), 10s));
+  EXPECT_FALSE(is_signalled(late->get(), 10ms));
+  EXPECT_FALSE(is_signalled(-1, 10ms));
+}
+
 }  // namespace
 }  // namespace isogate

@@ -106,6 +106,17 @@ TEST_F(Answers, ReasonsAreOnePrintableLine) {
   EXPECT_LT(inspect().message.size(), 500u);
 }
 
+TEST_F(Answers, ALongReasonHidesNoStatus) {
+  for (const size_t size : {size_t{65'536}, size_t{65'537}, size_t{1} << 20}) {
+    answer(FakeEngine::json(std::string(size, 'x'), "", 404));
+    const Failure failure = inspect();
+    EXPECT_EQ(failure.status, ISOGATE_NOT_FOUND) << failure.message;
+    EXPECT_EQ(failure.http_status, 404);
+    answer(FakeEngine::json(R"({"Id": "a"})"));
+    EXPECT_EQ(inspect().status, ISOGATE_OK) << "over another connection";
+  }
+}
+
 TEST_F(Answers, TheVersionIsTheNewestThatBothSpeak) {
   const auto version = [&](const std::string& newest, const std::string& oldest) {
     fake_.be(newest, oldest);

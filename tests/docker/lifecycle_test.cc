@@ -276,6 +276,17 @@ TEST_F(Lifecycle, AWorkspaceIsNeverSwappedForAnEmptyOne) {
       engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual()).empty());
 }
 
+TEST_F(Lifecycle, ARunnersVolumeThatIsPrunedIsFilledAgain) {
+  Gateway gateway(options({}, "workspace: volume"));
+  Caller me(gateway, "a");
+  EXPECT_EQ(me.out("echo first"), "first\n");
+  ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  const auto volumes = engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "runner"}}, usual());
+  ASSERT_EQ(volumes.size(), 1u);
+  engine_->remove_volume(volumes[0].at("Name"), true, usual());
+  EXPECT_EQ(me.out("echo again"), "again\n");
+}
+
 TEST_F(Lifecycle, AnUnreachableEngineIsAReasonAndNothingRuns) {
   GatewayOptions nowhere = options();
   nowhere.env = {{"DOCKER_HOST", "unix:///nonexistent/docker.sock"}};

@@ -487,6 +487,14 @@ class Sandboxes(Case):
         self.assertEqual(of(mark="another"), set())
         pages = ids_of(Sandbox.list(limit=1, query=SandboxQuery(metadata={"mark": MARK})))
         self.assertEqual(pages, [other.sandbox_id, self.box.sandbox_id])
+        of_mine = Sandbox.list(limit=1, query=SandboxQuery(metadata={"mark": MARK}))
+        self.assertEqual([each.sandbox_id for each in of_mine.next_items()], [other.sandbox_id])
+        other.kill()
+        self.assertTrue(of_mine.has_next)
+        self.assertEqual([each.sandbox_id for each in of_mine.next_items()], [self.box.sandbox_id], "the last one is gone")
+        self.assertFalse(of_mine.has_next)
+        with self.assertRaisesRegex(SandboxException, "nextToken"):
+            Sandbox.list(next_token="nonsense").next_items()
 
     def test_a_sandbox_is_connected_to(self):
         other = Sandbox.connect(self.box.sandbox_id)
