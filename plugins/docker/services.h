@@ -34,7 +34,7 @@ struct Services {
   Engine engine;
   std::string runner;  // the program isogate-runner on this host
   Semaphore preparing;
-  bool runner_filled = false;  // its volume; under `preparing`
+  std::string runner_filled;  // the volume that has it; under `preparing`
   std::map<std::string, std::shared_ptr<const ImageUsers>>
       image_users;      // by the image's Id, under `preparing`
   Semaphore making{8};  // containers at once: an Engine with more requests stalls

@@ -113,7 +113,7 @@ TEST_F(Answers, ALongReasonHidesNoStatus) {
     EXPECT_EQ(failure.status, ISOGATE_NOT_FOUND) << failure.message;
     EXPECT_EQ(failure.http_status, 404);
     answer(FakeEngine::json(R"({"Id": "a"})"));
-    EXPECT_EQ(inspect().status, ISOGATE_OK) << "over another connection";
+    EXPECT_EQ(inspect().status, ISOGATE_OK) << size;
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "plugins/docker/container/seccomp.h"
 #include "tests/docker/backend_world.h"
+#include "tests/docker/engine_proxy.h"
 #include "tests/support/processes.h"
 
 // The backend through a real gateway, on a real Engine: the life of containers.
@@ -276,14 +277,23 @@ TEST_F(Lifecycle, AWorkspaceIsNeverSwappedForAnEmptyOne) {
       engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual()).empty());
 }
 
-TEST_F(Lifecycle, ARunnersVolumeThatIsPrunedIsFilledAgain) {
-  Gateway gateway(options({}, "workspace: volume"));
-  Caller me(gateway, "a");
+TEST_F(Lifecycle, ARunnersVolumeThatIsPrunedIsFilledAgainAndNoneIsUsedHalfMade) {
+  const std::string address = std::getenv(variable_);
+  if (!address.starts_with("unix://")) GTEST_SKIP() << "the Engine is not at a Unix socket";
+  EngineProxy proxy(address.substr(7));
+  GatewayOptions by_proxy = options({}, "workspace: volume");
+  by_proxy.env = {{"DOCKER_HOST", proxy.address()}};
+  Gateway gateway(by_proxy);
+  const Caller me(gateway, "a");
   EXPECT_EQ(me.out("echo first"), "first\n");
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
   const auto volumes = engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "runner"}}, usual());
   ASSERT_EQ(volumes.size(), 1u);
   engine_->remove_volume(volumes[0].at("Name"), true, usual());
+  proxy.fail_all("PUT /containers/*/archive", Fault::kError);
+  EXPECT_EQ(me.read("nothing").status, 503);
+  EXPECT_THAT(proxy.failed(), HasSubstr("/archive"));
+  proxy.heal();
   EXPECT_EQ(me.out("echo again"), "again\n");
 }
 

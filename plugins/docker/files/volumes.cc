@@ -71,12 +71,14 @@ void remove(Services& services, const std::string& volume, const sdk::Call& call
   net::unless_gone([&] { services.engine.remove_volume(volume, false, call); });
 }
 
-void prepare_runner(Services& services, const sdk::Call& call) {
-  const auto lock = lock_for(services.preparing, call);
+// Somebody may prune volumes at any time.
+void prepare_runner(Services& services, const std::string& volume, const sdk::Call& call) {
   const Owner owner = owner_of_runner(services);
-  const std::string volume = runner_volume(services);
-  const bool there = is_there(services, owner, volume, call);  // not if somebody has pruned volumes
-  if (there && services.runner_filled) return;
+  bool there = is_there(services, owner, volume, call);
+  const auto lock = lock_for(services.preparing, call);
+  there = there || is_there(services, owner, volume, call);
+  if (there && services.runner_filled == volume) return;
+  services.runner_filled.clear();
   if (!there) make_volume(services, owner, volume, "runner", call);
   const Fd file = open_runner(services);
   struct stat info {};
@@ -87,7 +89,7 @@ void prepare_runner(Services& services, const sdk::Call& call) {
     tar.end_file();
   };
   fill_volume(services, owner, volume, kRunnerDirectory, kRunnerDirectory, fill, call);
-  services.runner_filled = true;
+  services.runner_filled = volume;
 }
 
 }  // namespace
@@ -154,7 +156,7 @@ bool is_volume(int directory) {
 }
 
 void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call) {
-  prepare_runner(services, call);
+  prepare_runner(services, parts.runner, call);
   const bool recorded = is_volume(directory);
   if (parts.known && !recorded)
     throw sdk::Error(ISOGATE_UNAVAILABLE,
