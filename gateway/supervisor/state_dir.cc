@@ -236,9 +236,10 @@ std::array<Part, 4> parts_of(const Accounts& accounts) {
           Part{"run", secret}};
 }
 
-void remove_tree(const std::string& path) {
+// Below the directory that was checked, whatever its path leads to by now.
+void remove_tree(int root, const std::string& path) {
   std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
+  std::filesystem::remove_all("/proc/self/fd/" + std::to_string(root) + "/" + path, ignored);
 }
 
 }  // namespace
@@ -260,7 +261,7 @@ Result<StateDir> prepare_state_dir(const Config& config, const Accounts& account
   state.uids = state.path + "/uids";
   state.run = state.path + "/run";
   state.sandboxes = config.workdir.empty() ? state.path + "/sandboxes" : config.workdir;
-  remove_tree(state.run);
+  remove_tree(state.root.get(), "run");
   for (const Part& part : parts_of(accounts)) {
     auto made = make_dir(state.root.get(), part.name, state.path + "/" + part.name, part.wanted);
     if (!made) return made.error();
@@ -298,7 +299,7 @@ Result<void> check_state_dir(const Config& config, const Accounts& accounts) {
 Result<std::string> make_plugin_copy_dir(const StateDir& state, const std::string& name) {
   Fd run(::openat(state.root.get(), "run", kOpenDir));
   if (!run) return os_error("cannot open `" + state.run + "`", errno);
-  remove_tree(state.run + "/" + name);
+  remove_tree(run.get(), name);
   const Wanted wanted{0700, ::geteuid(), ::getegid()};
   auto dir = make_dir(run.get(), name, state.run + "/" + name, wanted);
   if (!dir) return dir.error();
@@ -306,7 +307,7 @@ Result<std::string> make_plugin_copy_dir(const StateDir& state, const std::strin
 }
 
 void remove_plugin_copy_dir(const StateDir& state, const std::string& name) {
-  remove_tree(state.run + "/" + name);
+  remove_tree(state.root.get(), "run/" + name);
 }
 
 }  // namespace isogate::supervisor
