@@ -121,7 +121,7 @@ std::string usage() {
          "       isogate-runner names PASSWD GROUP    writes those of its container, with a line for its "
          "user\n"
          "       isogate-runner reach TARGET…         reports which ADDRESS:PORT answers; hop: the first "
-         "hop\n"
+         "hops\n"
          "       isogate-runner syscalls              reports which calls its profile should refuse and does "
          "not\n"
          "       isogate-runner version\n"

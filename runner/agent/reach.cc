@@ -79,7 +79,8 @@ Fd begin(const Target& target, Reached& decided) {
   else if (errno == EINPROGRESS)
     return socket;
   else
-    decided = meaning(errno);
+    decided = errno == EADDRNOTAVAIL && target.address.find('%') != std::string::npos ? Reached::untried
+                                                                                      : meaning(errno);
   return {};
 }
 
@@ -188,12 +189,17 @@ std::vector<Reached> reach(const std::vector<Target>& targets) {
 }
 
 int report_reached(const std::vector<std::string>& texts) {
-  const auto hops = first_hops();
+  const bool by_hop = std::any_of(texts.begin(), texts.end(),
+                                  [](const std::string& each) { return each.starts_with("hop:"); });
+  const auto hops = by_hop ? first_hops() : std::vector<std::string>();
   const auto targets = parse_targets(texts, hops ? *hops : std::vector<std::string>());
-  if (!targets || !hops) {
-    const Error& error = targets ? hops.error() : targets.error();
-    std::fprintf(stderr, "isogate-runner: %s\n", error.message.c_str());
-    return targets ? kUnknown : kWrongArguments;
+  if (!targets) {
+    std::fprintf(stderr, "isogate-runner: %s\n", targets.error().message.c_str());
+    return kWrongArguments;
+  }
+  if (!hops) {
+    std::printf("hop untried: %s\n", hops.error().message.c_str());
+    return kUnknown;
   }
   const std::vector<Reached> found = reach(*targets);
   constexpr const char* kWords[] = {"silent", "refused", "connected", "untried"};

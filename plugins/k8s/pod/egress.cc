@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kSettle{5'000}, kApart{250}, kNames{5'000};
 constexpr int kSilentRounds = 2;
 constexpr size_t kMostServers = 8;
-constexpr int kNothingAnswers = 0, kSomethingAnswers = 10;  // of `isogate-runner reach`
+constexpr int kNothingAnswers = 0, kSomethingAnswers = 10, kUntried = 11;  // of `isogate-runner reach`
 
 // A name that cannot be resolved cannot be tried. Behind a proxy only the proxy may know it.
 ApiServers servers_of(Services& services, const sdk::Call& call) {
@@ -98,7 +98,8 @@ Ran settle(const std::function<Ran()>& ask, milliseconds apart, milliseconds mos
     Ran round = ask();
     silent = round.exit_code == kNothingAnswers ? silent + 1 : 0;
     if (silent == kSilentRounds) return round;
-    if (silent == 0 && (round.exit_code != kSomethingAnswers || Clock::now() >= until)) return round;
+    const bool may_change = round.exit_code == kSomethingAnswers || round.exit_code == kUntried;
+    if (silent == 0 && (!may_change || Clock::now() >= until)) return round;
     sleep_for(std::chrono::ceil<milliseconds>(std::max(next - Clock::now(), Clock::duration::zero())), call);
   }
 }
@@ -115,7 +116,7 @@ void prove_no_way_out(Services& services, sdk::RunnerLink& link, const PodState&
   if (last.exit_code != kSomethingAnswers)
     throw sdk::Error(ISOGATE_UNAVAILABLE,
                      "whether packets of the sandbox get out could not be tried: exit code " +
-                         std::to_string(last.exit_code));
+                         std::to_string(last.exit_code) + " " + what_answers(last.out));
   const std::string why =
       "packets of sandboxes get out, although a NetworkPolicy denies it: " + what_answers(last.out) +
       " answered";
