@@ -18,7 +18,7 @@ constexpr uint16_t kNormalClosure = 1000;
 
 HttpAnswer refusal(net::HttpConnection& connection, const net::HttpHead& head, const HttpClient& client,
                    const net::Budget& budget) {
-  HttpAnswer answer{head.status, connection.read_body(kRefusalMost, budget), head.header("retry-after")};
+  HttpAnswer answer{head.status, connection.read_reason(kRefusalMost, budget), head.header("retry-after")};
   answer.key_over_socket = !client.key().empty() && !client.endpoint().unix_path.empty();
   return answer;
 }

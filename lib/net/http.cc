@@ -390,8 +390,9 @@ std::string HttpConnection::read_reason(size_t most, const Budget& budget) {
   std::string all;
   std::array<char, 16384> buffer{};
   while (const size_t got = read_body(buffer.data(), buffer.size(), budget)) {
-    all.append(buffer.data(), std::min(got, most - all.size()));
-    if (all.size() < most) continue;
+    const size_t room = most - all.size();
+    all.append(buffer.data(), std::min(got, room));
+    if (got <= room) continue;
     impl_->socket->kill();
     impl_->done = false;
     break;
@@ -401,8 +402,8 @@ std::string HttpConnection::read_reason(size_t most, const Budget& budget) {
 
 std::string HttpConnection::read_body(size_t most, const Budget& budget) {
   const bool is_larger = impl_->framing == Impl::Framing::kLength && impl_->left > most;
-  std::string all = is_larger ? std::string() : read_reason(most + 1, budget);
-  if (!is_larger && all.size() <= most) return all;
+  std::string all = is_larger ? std::string() : read_reason(most, budget);
+  if (!is_larger && impl_->done) return all;
   impl_->socket->kill();
   throw impl_->unavailable("gave an answer of more than " + std::to_string(most >> 20) + " MiB");
 }
