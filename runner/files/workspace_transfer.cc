@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -177,6 +178,9 @@ Result<void> copy_file(int from, uint64_t size, int to, int cancel_fd, const Roo
     if (auto copied = copy_run(from, begin, end, to, shift, cancel_fd, room); !copied) return copied;
     at = end;
   }
+  struct stat now {};
+  if (::fstat(from, &now) != 0) return os_error("cannot copy the present content", errno);
+  if (static_cast<uint64_t>(now.st_size) < size) return shrank_error();  // it had data where no hole is
   if (::ftruncate(to, static_cast<off_t>(shift + size)) != 0) return os_error("cannot write", errno);
   if (::lseek(to, static_cast<off_t>(shift + size), SEEK_SET) < 0) return os_error("cannot write", errno);
   return {};

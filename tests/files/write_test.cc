@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "runner/files/workspace_transfer.h"
 #include "tests/eventually.h"
 #include "tests/files/box.h"
 
@@ -498,6 +500,21 @@ TEST_F(Writes, AppendedToTheLargestFileAreTooLarge) {
   EXPECT_STATUS(appended, ISOGATE_RESOURCE_EXHAUSTED);
   EXPECT_EQ(appended.error().os_errno, EFBIG) << appended.error().message;
   EXPECT_TRUE(staged().empty());
+}
+
+// As when a program empties it between the look at its size and the copy.
+TEST(Copies, AFileThatEndsEarlierIsNoHole) {
+  const Fd from(::memfd_create("from", MFD_CLOEXEC)), to(::memfd_create("to", MFD_CLOEXEC));
+  ASSERT_TRUE(write_all(from.get(), "left"));
+  for (const uint64_t size : {uint64_t{5}, uint64_t{1} << 20}) {
+    const auto copied = copy_file(from.get(), size, to.get(), -1);
+    EXPECT_STATUS(copied, ISOGATE_RESOURCE_EXHAUSTED);
+    EXPECT_EQ(copied.error().os_errno, EBUSY);
+  }
+  ASSERT_EQ(::ftruncate(from.get(), 0), 0);
+  EXPECT_STATUS(copy_file(from.get(), 4, to.get(), -1), ISOGATE_RESOURCE_EXHAUSTED);
+  ASSERT_EQ(::ftruncate(from.get(), 1 << 20), 0);
+  EXPECT_OK(copy_file(from.get(), 1 << 20, to.get(), -1)) << "a hole";
 }
 
 }  // namespace
