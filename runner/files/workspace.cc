@@ -600,13 +600,15 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   if (!parent) return parent.error();
   const std::string& name = target->path.parts.back();
   const uint32_t mode = request.mode == 0 ? 0755 : request.mode;
-  DiskHold hold(state_->quota.get());
+  const bool counted = is_counted(*target);
+  DiskHold hold(counted ? state_->quota.get() : nullptr);
   auto held = hold.grow_to(1);
   if (held) held = room_for_name(parent->fd.get());
   if (!held && !is_there(parent->fd.get(), name))
     return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   if (::mkdirat(parent->fd.get(), name.c_str(), mode) == 0) {
     hold.wrote(0, 1);
+    if (state_->quota != nullptr && (!counted || !parent->made_in.empty())) state_->quota->changed();
     const Fd made(resolve_child(parent->fd.get(), name, O_PATH | O_DIRECTORY));  // the umask is not ours
     if (made) chmod_by_fd(made.get(), mode);
     return {};

@@ -18,9 +18,9 @@ constexpr uint64_t kMebibyte = 1 << 20;
 class CountedBox : public Box {
  protected:
   // On a disk that reports a file's blocks at once.
-  void limit(uint64_t bytes) {
+  void limit(uint64_t bytes, bool host_view = false) {
     workspace_.reset();
-    Workspace::Options options{sandboxes_, kId, tenant(), nullptr, false, "test"};
+    Workspace::Options options{sandboxes_, kId, tenant(), nullptr, host_view, "test"};
     options.home = [&](int sandbox) -> Result<Workspace::Home> {
       const auto copy = [&] { return Fd(::fcntl(sandbox, F_DUPFD_CLOEXEC, 0)); };
       quota_ = counter_.quota(Fd(::openat(sandbox, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), bytes, false);
@@ -50,6 +50,18 @@ TEST_F(CountedBox, WhatWasRemovedIsFreeForTheNextWrite) {
     EXPECT_OK(write("other", std::string(5 * kMebibyte, 'x')));
     ASSERT_EQ(::unlink(inside("other").c_str()), 0);  // as a program does
   }
+}
+
+TEST_F(CountedBox, DirectoriesElsewhereAreNotCounted) {
+  limit(8 * kMebibyte, true);
+  plant("full", std::string(9 * kMebibyte, 'x'));
+  quota_->changed();
+  EXPECT_STATUS(mkdir("here"), ISOGATE_RESOURCE_EXHAUSTED);
+  const std::string path = outside_ + "/made";
+  isogate_file_request request = request_for(path);
+  request.scope = ISOGATE_SCOPE_SANDBOX;
+  EXPECT_OK(files().mkdir(request));
+  EXPECT_TRUE(exists(path));
 }
 
 TEST_F(CountedBox, ADirectoryThatWasRemovedIsFreeForTheNextWrite) {
