@@ -226,6 +226,8 @@ Result<void> Watcher::begin() {
   return add_below(directory->get(), std::move(todo), Report::kNo);
 }
 
+bool is_gone(const Error& error) { return error.os_errno == ENOENT || error.os_errno == ENOTDIR; }
+
 Result<void> Watcher::run() {
   if (auto begun = begin(); !begun) return begun;
   unsent_.add({.type = ISOGATE_CHANGE_READY});
@@ -240,7 +242,7 @@ Result<void> Watcher::run() {
     if (works) expire_halves(now);  // while it rests, the other half may be unread
     if (again_) {
       const auto begun = begin();
-      if (!begun && begun.error().os_errno != ENOENT) return begun.error();
+      if (!begun && !is_gone(begun.error())) return begun.error();
       again_ = again_ || !begun;  // until look_at_top() finds that it is over
       unsent_.lose();
       look_at_ = now;
@@ -281,7 +283,7 @@ Result<void> Watcher::look_at_top() {
   look_at_ = WatchClock::now() + kLookAtTop;
   const auto top = open_top();
   if (top || lacks_means(top.error().os_errno)) return {};
-  over_ = top.error().os_errno == ENOENT || top.error().os_errno == ENOTDIR;
+  over_ = is_gone(top.error());
   return over_ ? Result<void>() : top.error();
 }
 
