@@ -1,6 +1,7 @@
 #include "gateway/config/checks.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <set>
 
@@ -42,20 +43,31 @@ void check_backends(const Config& config, Problems& problems) {
                   "this out");
 }
 
+// The settings of addresses that clients reach.
+struct Addresses {
+  const char* setting;
+  const std::vector<std::string>& all;
+};
+std::array<Addresses, 2> public_addresses(const Config& config) {
+  return {{{"listen", config.listen}, {"e2b.listen", config.e2b.listen}}};
+}
+
 void check_listeners(const Config& config, Problems& problems) {
   if (config.listen.empty()) problems.at("listen", "expected at least one address");
-  std::set<std::string> seen;
-  for (size_t i = 0; i < config.listen.size(); ++i) {
-    ListenAddress address;
-    if (!parse_listen_address(config.listen[i], address)) continue;  // reported when it was read
-    if (!seen.insert(config.listen[i]).second && address.port != 0)
-      problems.at(item("listen", i), "`" + config.listen[i] + "` is there twice");
-    if (address.loopback || config.names_callers()) continue;
-    problems.at(item("listen", i),
-                "`" + config.listen[i] +
-                    "` can be reached from other machines, and there are neither `keys` nor `tls.clients`; "
-                    "add `keys: [{name: …, tenant: …, sha256: …}]` (`isogate key new`), or listen on "
-                    "127.0.0.1");
+  for (const auto& [setting, all] : public_addresses(config)) {
+    std::set<std::string> seen;
+    for (size_t i = 0; i < all.size(); ++i) {
+      ListenAddress address;
+      if (!parse_listen_address(all[i], address)) continue;  // reported when it was read
+      if (!seen.insert(all[i]).second && address.port != 0)
+        problems.at(item(setting, i), "`" + all[i] + "` is there twice");
+      if (address.loopback || config.names_callers()) continue;
+      problems.at(item(setting, i),
+                  "`" + all[i] +
+                      "` can be reached from other machines, and there are neither `keys` nor "
+                      "`tls.clients`; add `keys: [{name: …, tenant: …, sha256: …}]` (`isogate key new`), or "
+                      "listen on 127.0.0.1");
+    }
   }
 }
 
@@ -243,12 +255,13 @@ void check_directories(const Config& config, bool follow_links, Problems& proble
 
 std::vector<std::string> warnings_of(const Config& config) {
   std::vector<std::string> warnings;
-  for (const std::string& listen : config.listen) {
-    ListenAddress address;
-    if (parse_listen_address(listen, address) && !address.loopback && !config.tls.enabled())
-      warnings.push_back("listen: `" + listen +
-                         "` speaks HTTP without TLS: set `tls`, or put a TLS proxy in front of it");
-  }
+  for (const auto& [setting, all] : public_addresses(config))
+    for (const std::string& listen : all) {
+      ListenAddress address;
+      if (parse_listen_address(listen, address) && !address.loopback && !config.tls.enabled())
+        warnings.push_back(setting + (": `" + listen) +
+                           "` speaks HTTP without TLS: set `tls`, or put a TLS proxy in front of it");
+    }
   if (!config.hosts.empty() && config.anonymous == "never")
     warnings.push_back("hosts: has no effect without `anonymous: loopback`");
   if (config.limits.max_execs_per_sandbox > config.limits.max_execs)

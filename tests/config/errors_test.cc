@@ -279,7 +279,7 @@ TEST_P(OpenListeners, NeedKeys) {
   std::string message = refusal({listen});
   EXPECT_THAT(message, HasSubstr("c.yaml:1:10: `listen[0]`: `" + std::string(GetParam()) +
                                  "` can be reached from other machines"));
-  EXPECT_THAT(message, HasSubstr("add `keys: [{name: …, tenant: …, sha256: …}]` (`isogate key hash`)"));
+  EXPECT_THAT(message, HasSubstr("add `keys: [{name: …, tenant: …, sha256: …}]` (`isogate key new`)"));
   EXPECT_THAT(test::loaded({listen + "keys: [" + key("a") + "]"}).warnings,
               ::testing::Contains(HasSubstr("speaks HTTP without TLS")));
 }
@@ -305,6 +305,15 @@ TEST(Listeners, OfThisMachineNeedNone) {
     EXPECT_TRUE(test::load({"listen: ['" + std::string(listen) + "']"})) << listen;
 }
 
+TEST(ListenersOfE2b, AreCheckedAsTheOthers) {
+  EXPECT_THAT(refusal({"e2b: {listen: ['0.0.0.0:9092']}"}),
+              HasSubstr("`e2b.listen[0]`: `0.0.0.0:9092` can be reached from other machines"));
+  EXPECT_THAT(refusal({"e2b: {listen: ['127.0.0.1:9092', '127.0.0.1:9092']}"}),
+              HasSubstr("`e2b.listen[1]`: `127.0.0.1:9092` is there twice"));
+  EXPECT_THAT(test::loaded({"e2b: {listen: ['0.0.0.0:9092']}\nkeys: [" + key("a") + "]"}).warnings,
+              ::testing::Contains(HasSubstr("e2b.listen: `0.0.0.0:9092` speaks HTTP without TLS")));
+}
+
 TEST(Listeners, AreNotThereTwice) {
   EXPECT_THAT(refusal({"listen: ['127.0.0.1:80', '127.0.0.1:80']"}),
               HasSubstr("`listen[1]`: `127.0.0.1:80` is there twice"));
@@ -315,8 +324,7 @@ TEST(Listeners, AreNotThereTwice) {
 TEST(Keys, AreHashesAndDifferent) {
   std::string raw = refusal({"keys: [" + key("a", "sha256: isg_abcdefghijkl234567mnop") + "]"});
   EXPECT_THAT(raw, HasSubstr("c.yaml:1:37: `keys[0].sha256`: expected 64 hexadecimal digits (`isogate key "
-                             "hash` makes them from a key; "
-                             "the key itself never goes here)"));
+                             "new` and `isogate key hash` print them; the key itself never goes here)"));
   EXPECT_THAT(raw, Not(HasSubstr("isg_"))) << "a key is never repeated";
   EXPECT_THAT(refusal({"keys: [" + key("a") + ", " + key("b") + "]"}),
               HasSubstr("`keys[1].sha256`: another entry has the same key"));
