@@ -9,10 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <thread>
 
 #include "gateway/cli/output.h"
 #include "gateway/config/plugin_place.h"
@@ -22,6 +22,7 @@
 #include "gateway/supervisor/control.h"
 #include "gateway/supervisor/process_setup.h"
 #include "gateway/supervisor/state_dir.h"
+#include "lib/fd.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -35,24 +36,32 @@ constexpr auto kProbeLimit = 10s;
 constexpr auto kEndLimit = 5s;
 constexpr auto kBetweenAttempts = 2s;
 
-volatile sig_atomic_t stop_asked = 0;
+int stop_event = -1;  // readable once it is interrupted; never closed
 
-void catch_signals() {
+Result<void> catch_signals() {
+  if (stop_event < 0) {
+    auto made = make_event();
+    if (!made.ok()) return made.error();
+    stop_event = made->release();
+  }
   struct sigaction action {};
-  action.sa_handler = [](int) { stop_asked = 1; };
+  action.sa_handler = [](int) { signal_event(stop_event); };
   for (int number : {SIGINT, SIGTERM, SIGHUP})
     if (!is_ignored(number)) ::sigaction(number, &action, nullptr);
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
+  return {};
 }
 
 // False: nothing to read in that time, or Ctrl-C.
 bool readable(int fd, Clock::time_point limit) {
-  while (stop_asked == 0 && Clock::now() < limit) {
-    pollfd waiting{fd, POLLIN, 0};
-    if (::poll(&waiting, 1, 100) > 0) return true;
-  }
-  return false;
+  pollfd waiting[2] = {{fd, POLLIN, 0}, {stop_event, POLLIN, 0}};
+  int found = -1;
+  do {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now()).count();
+    found = ::poll(waiting, 2, static_cast<int>(std::max<int64_t>(left, 0)));
+  } while (found < 0 && errno == EINTR);
+  return found > 0 && waiting[1].revents == 0;
 }
 
 // A state directory as the supervisor makes it, removed at the end.
@@ -211,8 +220,7 @@ Result<ipc::Probe> ask(Host& host, int attempts) {
   for (;;) {
     auto probe = host.probe();
     bool serves = probe.ok() && probe->verdict != ISOGATE_PROBE_UNAVAILABLE;
-    if (serves || --attempts == 0 || stop_asked != 0) return probe;
-    std::this_thread::sleep_for(kBetweenAttempts);
+    if (serves || --attempts == 0 || is_signalled(stop_event, kBetweenAttempts)) return probe;
   }
 }
 
@@ -268,7 +276,7 @@ class Leftovers {
 
 // Starts all at once and asks each at most `attempts` times.
 Result<std::vector<ProbedBackend>> look_at_all(const Config& config, int attempts) {
-  catch_signals();
+  if (auto caught = catch_signals(); !caught.ok()) return caught.error();
   const Leftovers leftovers;
   auto scratch = Scratch::make(config);
   if (!scratch.ok()) return scratch.error();
@@ -284,7 +292,7 @@ Result<std::vector<ProbedBackend>> look_at_all(const Config& config, int attempt
     if (!seen.ok()) probed[i].candidate.reason = seen.error().message;
   }
   hosts.clear();
-  if (stop_asked != 0) return Error{ISOGATE_CANCELLED, EINTR, "interrupted"};
+  if (is_signalled(stop_event)) return Error{ISOGATE_CANCELLED, EINTR, "interrupted"};
   return probed;
 }
 
