@@ -76,5 +76,15 @@ TEST(Key, HashPromptsOnATerminalWithoutEcho) {
   EXPECT_EQ(terminal.everything().find("my-key"), std::string::npos);
 }
 
+TEST(Key, AnInterruptedPromptLeavesTheTerminalAsItWas) {
+  Terminal terminal({"sh", "-c", isogate_binary() + " key hash; echo ended $?"});
+  ASSERT_TRUE(terminal.shows("Key: ")) << terminal.screen();
+  for (int i = 0; i < 100 && !terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
+  ASSERT_TRUE(terminal.echo_is_off());
+  terminal.type("\x03");
+  for (int i = 0; i < 100 && terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
+  EXPECT_FALSE(terminal.echo_is_off());
+}
+
 }  // namespace
 }  // namespace isogate::test

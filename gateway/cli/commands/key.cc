@@ -1,6 +1,8 @@
 // isogate key new, hash
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -33,6 +35,32 @@ Result<std::string> read_line(int fd) {
   return line;
 }
 
+// While it lives, signals that end this program wait, and can be watched for.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t ending;
+    ::sigemptyset(&ending);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&ending, number);
+    ::sigprocmask(SIG_BLOCK, &ending, &before_);
+    fd_.reset(::signalfd(-1, &ending, SFD_CLOEXEC));
+  }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+  ~HeldSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  // False: one came before `fd` could be read.
+  [[nodiscard]] bool wait_for(int fd) const {
+    pollfd watched[2] = {{fd, POLLIN, 0}, {fd_.get(), POLLIN, 0}};
+    while (::poll(watched, 2, -1) < 0 && errno == EINTR) {
+    }
+    return watched[1].revents == 0;
+  }
+
+ private:
+  sigset_t before_{};
+  Fd fd_;
+};
+
 Result<std::string> ask_without_echo() {
   Fd terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC));
   termios before{};
@@ -40,9 +68,11 @@ Result<std::string> ask_without_echo() {
     return os_error("cannot ask on the terminal", errno);
   termios silent = before;
   silent.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  const HeldSignals signals;  // whatever comes, the terminal shows again what is typed
   [[maybe_unused]] auto asked = write_all(terminal.get(), "Key: ");
   ::tcsetattr(terminal.get(), TCSAFLUSH, &silent);
-  auto line = read_line(terminal.get());
+  auto line = signals.wait_for(terminal.get()) ? read_line(terminal.get())
+                                               : Error{ISOGATE_CANCELLED, EINTR, "interrupted"};
   ::tcsetattr(terminal.get(), TCSAFLUSH, &before);
   asked = write_all(terminal.get(), "\n");
   return line;
