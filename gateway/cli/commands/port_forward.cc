@@ -77,7 +77,7 @@ Result<Listener> listen_on(const std::string& address, const Forward& forward) {
                        ::listen(listener.socket.get(), SOMAXCONN) == 0;
   const int failed = errno;
   ::freeaddrinfo(found);
-  if (!listens) return os_error("cannot listen on " + address + ":" + port, failed);
+  if (!listens) return os_error("cannot listen on " + join_address(address, port), failed);
   return listener;
 }
 
@@ -209,7 +209,8 @@ int serve(const HttpClient& client, const std::string& agent, const std::vector<
     for (size_t i = 0; i < watched.size(); ++i) {
       if (watched[i].revents == 0) continue;
       Fd local(::accept4(watched[i].fd, nullptr, nullptr, SOCK_CLOEXEC));
-      if (!local && errno == EMFILE) ::poll(nullptr, 0, 50);
+      const bool goes_on = local || errno == EINTR || errno == EAGAIN || errno == ECONNABORTED;
+      if (!goes_on) ::poll(nullptr, 0, 50);  // it stays in the queue until there are means for it
       if (!local) continue;
       try {
         std::thread([&client, &agent, port = listeners[i].remote, fd = std::move(local)]() mutable {
