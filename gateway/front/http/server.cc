@@ -102,7 +102,11 @@ Task<void> Server::accept_loop(Listener& listener) {
     if (error == asio::error::operation_aborted) break;
     if (!error) {
       paused = false;
-      admit(std::move(socket), listener.info);
+      try {
+        admit(std::move(socket), listener.info);
+      } catch (const std::exception& failure) {  // of this connection, never of the listener
+        log::warn("connection_refused", {{"listener", listener.info.address}, {"reason", failure.what()}});
+      }
       continue;
     }
     if (error == asio::error::connection_aborted) continue;
@@ -152,13 +156,21 @@ Task<void> Server::sweep_loop() {
     boost::system::error_code error;
     co_await sweeper_.async_wait(asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return;
-    hooks_.swept();
-    log::flush_records();
-    const auto now = std::chrono::steady_clock::now();
-    const std::vector<Connection*> all(connections_.begin(), connections_.end());
-    for (Connection* connection : all) {
-      if (connections_.contains(connection)) connection->sweep(now);
+    try {
+      sweep();
+    } catch (const std::exception& failure) {  // the next time comes soon
+      log::warn("sweep_failed", {{"reason", failure.what()}});
     }
+  }
+}
+
+void Server::sweep() {
+  hooks_.swept();
+  log::flush_records();
+  const auto now = std::chrono::steady_clock::now();
+  const std::vector<Connection*> all(connections_.begin(), connections_.end());
+  for (Connection* connection : all) {
+    if (connections_.contains(connection)) connection->sweep(now);
   }
 }
 

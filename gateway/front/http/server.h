@@ -106,6 +106,7 @@ class Server {
   };
   [[nodiscard]] std::optional<Refusal> refusal(const std::string& peer, const ListenerInfo& info) const;
   Task<void> sweep_loop();
+  void sweep();
 
   boost::asio::io_context& io_;
   ServerLimits limits_;
