@@ -14,6 +14,12 @@
 #include "lib/log.h"
 
 namespace isogate::supervisor {
+namespace {
+
+constexpr std::chrono::milliseconds kFrontReported{100};  // a process's end comes soon after its descriptors'
+
+}  // namespace
+
 BackendSlot::BackendSlot(Context& context, const FrontLink& front, BackendConfig config)
     : context_(context), front_(front), config_(std::move(config)), policy_(context.timings) {}
 
@@ -235,7 +241,8 @@ void BackendSlot::conclude(const HostProcess& process, int wait_status) {
   settled_ = true;
   if (failed) return give_up(process.generation, *process.failed, false);
   if (process.role == HostRole::kServing && ended_with(wait_status, 0) && front_.dying()) {
-    restart_when_alone_ = !retired_;  // the front ended first; its end is about to be reported
+    // The front ended first. Its end is about to be reported, and ends this start in a stop.
+    if (!retired_) start_at_ = Clock::now() + kFrontReported;
     return;
   }
   crashed(process.generation, reason);
