@@ -105,9 +105,11 @@ class Patience {
         until_(std::chrono::steady_clock::now() +
                std::chrono::seconds(app.config.limits.body_idle_timeout_sec)) {}
 
-  Task<void> after(ApiError refusal) {
+  // Throws ClientGone once `client` is.
+  Task<void> after(ApiError refusal, const Killer* client = nullptr) {
     if (refusal.code != Code::kRateLimited || std::chrono::steady_clock::now() > until_) throw refusal;
     co_await sleep_for(executor_, kPause);
+    if (client != nullptr && client->killed()) throw ClientGone{};
   }
 
  private:
@@ -239,7 +241,7 @@ class ArchiveDownload {
       } catch (const ApiError& error) {
         refusal = error;
       }
-      co_await patience.after(std::move(refusal));
+      co_await patience.after(std::move(refusal), &client_);
     }
   }
 
@@ -355,7 +357,7 @@ class ArchiveDownload {
         refusal = error;
       }
       watch_client();
-      co_await patience.after(std::move(refusal));
+      co_await patience.after(std::move(refusal), &client_);
     }
   }
 

@@ -97,7 +97,7 @@ void check_names(const ExecSpec& spec) {
     throw invalid_request("`user` is longer than " + std::to_string(kMaxUser) + " bytes");
 }
 
-void check_sizes(const ExecSpec& spec) {
+void check_sizes(const ExecSpec& spec, bool by_shell) {
   if (spec.call.argv.size() > kMaxArgumentCount)
     throw invalid_request("`argv` has over " + std::to_string(kMaxArgumentCount) + " arguments");
   size_t total = 0;
@@ -111,7 +111,7 @@ void check_sizes(const ExecSpec& spec) {
     total += size + 1 + sizeof(char*);
   };
   for (size_t i = 0; i < spec.call.argv.size(); ++i)
-    add(spec.call.argv[i].size(), i == 2 ? "the command" : "argv[" + std::to_string(i) + "]");
+    add(spec.call.argv[i].size(), by_shell && i == 2 ? "the command" : "argv[" + std::to_string(i) + "]");
   for (const auto& [name, value] : spec.call.env)
     add(name.size() + value.size() + 1, "env." + printable(name, 80));
   if (total > kMaxArguments) {
@@ -209,9 +209,10 @@ ParsedExec parse_exec(json& body, const ExecConfig& rules, const std::string& sh
   read_long_lived(body, parsed);
   read_program(body, shell, spec);
   read_env(body, rules, spec);
-  check_sizes(spec);
+  const bool by_shell = body.contains("command") && !body["command"].is_null();
+  check_sizes(spec, by_shell);
   const std::span<const std::string> argv = spec.call.argv;
-  spec.shown = journal_text(body.contains("command") && !body["command"].is_null() ? argv.subspan(2) : argv);
+  spec.shown = journal_text(by_shell ? argv.subspan(2) : argv);
   read_stdin(body, parsed);
   read_limits(body, spec);
   read_pty(body, parsed);

@@ -85,9 +85,12 @@ ordered_json json_of(const App& app, const Orphan& orphan) {
 Task<bool> remove_from(App& app, std::string name, std::string sandbox_id, uint32_t flags,
                        std::string request_id) {
   const auto backend = app.backends.find(name);
-  if (!backend || !backend->channel)
+  if (!backend)
     throw ApiError{.code = Code::kBackendUnavailable,
                    .message = "backend `" + name + "` was just removed from the configuration"};
+  if (!backend->channel)
+    throw ApiError{.code = Code::kBackendUnavailable,
+                   .message = "backend `" + name + "`: " + backend->reason};
   ipc::OrphansCall call;
   call.call.request_id = std::move(request_id);
   call.sandbox_id = std::move(sandbox_id);
