@@ -11,6 +11,7 @@
 #include "gateway/cli/cli.h"
 #include "gateway/cli/output.h"
 #include "lib/fd.h"
+#include "lib/json.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -132,10 +133,7 @@ void print_error_object(const Json& object) {
       write_all(2, object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-bool is_error_object(const Json& object) {
-  return object.is_object() && object.contains("error") && object["error"].is_object() &&
-         object["error"].contains("code") && object["error"]["code"].is_string();
-}
+bool is_error_object(const Json& object) { return member(member(object, "error"), "code").is_string(); }
 
 void print_explanation(const Explanation& why) {
   complain(why.message);
@@ -217,9 +215,9 @@ Explanation explain(const HttpAnswer& refusal) {
         "status " + std::to_string(refusal.status) + " without an error object: is this an isogate gateway?",
         "See --url and ISOGATE_URL."};
   const Json& error = object["error"];
-  const auto code = error["code"].get<std::string>();
-  std::string message =
-      error.contains("message") && error["message"].is_string() ? error["message"].get<std::string>() : code;
+  const std::string code = text_at(error, "code");
+  std::string message = text_at(error, "message");
+  if (message.empty()) message = code;
   Explanation why{message + " (" + code + ")", "", true};
   if (code == "unauthenticated" && refusal.key_over_socket)
     why.advice =

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gateway/cli/output.h"
+#include "lib/json.h"
 
 namespace isogate::cli {
 namespace {
@@ -11,11 +12,6 @@ using Json = nlohmann::json;
 
 Error broken(const std::string& what) {
   return {ISOGATE_LOST, 0, "the gateway's response is invalid: " + what};
-}
-
-std::string text_of(const Json& object, const char* name) {
-  auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 bool known_outcome(const std::string& outcome) {
@@ -27,7 +23,7 @@ bool known_outcome(const std::string& outcome) {
 
 Result<ExecEnd> end_of(const Json& object) {
   ExecEnd end;
-  end.outcome = text_of(object, "outcome");
+  end.outcome = text_at(object, "outcome");
   if (!known_outcome(end.outcome)) return broken("the exec has no outcome");
   auto code = object.find("exit_code");
   if (code != object.end() && code->is_number_integer()) {
@@ -38,10 +34,10 @@ Result<ExecEnd> end_of(const Json& object) {
   const bool has_none = end.outcome == "unknown" || end.outcome == "not_started";
   if (has_none) end.exit_code.reset();
   if (!has_none && !end.exit_code) return broken("the outcome is " + end.outcome + ", the exit code missing");
-  end.signal = text_of(object, "signal");
-  end.reason = text_of(object, "reason");
+  end.signal = text_at(object, "signal");
+  end.reason = text_at(object, "reason");
   if (auto error = object.find("error"); error != object.end() && error->is_object())
-    end.reason = text_of(*error, "message");
+    end.reason = text_at(*error, "message");
   auto cut = object.find("truncated");
   end.truncated = cut != object.end() && cut->is_boolean() && cut->get<bool>();
   auto duration = object.find("duration_ms");
@@ -52,7 +48,7 @@ Result<ExecEnd> end_of(const Json& object) {
 Result<std::string> bytes_of(const Json& event) {
   auto data = event.find("data");
   if (data == event.end() || !data->is_string()) return broken("an output event without data");
-  std::string encoding = text_of(event, "encoding");
+  std::string encoding = text_at(event, "encoding");
   if (encoding == "utf-8") return data->get<std::string>();
   if (encoding == "base64") return from_base64(data->get_ref<const std::string&>());
   return broken("an output event in the encoding `" + encoding + "`");
@@ -133,7 +129,7 @@ Result<void> EventStream::take_line(std::string_view line) {
   if (end_) return broken("an event after the exit event");
   Json event = Json::parse(line, nullptr, false);
   if (!event.is_object()) return broken("a line that is not an object");
-  std::string kind = text_of(event, "event");
+  std::string kind = text_at(event, "event");
   if (kind.empty()) return broken("a line that is not an event");
   if (handlers_.line)
     if (auto shown = handlers_.line(line); !shown.ok()) return shown;

@@ -2,20 +2,11 @@
 
 #include <algorithm>
 
+#include "lib/text.h"
+
 namespace isogate {
-namespace {
 
-constexpr std::string_view kAlphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-
-}  // namespace
-
-bool is_image_name(std::string_view text) {
-  return !text.empty() && text.size() <= 255 && kAlphanumeric.find(text[0]) != std::string_view::npos &&
-         std::all_of(text.begin(), text.end(), [](char each) {
-           return kAlphanumeric.find(each) != std::string_view::npos ||
-                  std::string_view("._:/@-").find(each) != std::string_view::npos;
-         });
-}
+bool is_image_name(std::string_view text) { return is_name(text, "._:/@-", 255); }
 
 bool is_image_pattern(std::string_view text) {
   if (text == "*") return true;

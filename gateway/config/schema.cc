@@ -47,12 +47,6 @@ Path path_of(const valijson::ValidationResults::Error& error) {
   return path;
 }
 
-std::string shown_path(const Path& path) {
-  std::string text;
-  for (const std::string& part : path) text += (text.empty() ? "" : ".") + part;
-  return text;
-}
-
 const Plain* value_at(const Plain& document, const Path& path) {
   const Plain* at = &document;
   for (const std::string& part : path) {
@@ -180,7 +174,7 @@ std::string misfits(valijson::ValidationResults& results, const Plain& schema, c
   while (results.popError(error)) {
     if (echo(error.description)) continue;
     Path path = path_of(error);
-    std::string where = shown_path(path);
+    std::string where = join(path, ".");
     std::string line =
         (where.empty() ? "" : "`" + where + "`: ") +
         describe(error.description, path, RuleFinder(schema).find(path), value_at(document, path));

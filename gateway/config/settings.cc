@@ -3,15 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "gateway/config/document.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
 
 std::string type_of(const Setting& setting) {
-  std::string names;
-  for (const Choice& choice : setting.choices)
-    names += (names.empty() ? "" : " | ") + std::string(choice.name);
-  if (!names.empty()) return names;
+  if (!setting.choices.empty()) return join(setting.choices, " | ", &Choice::name);
   Field field = default_field(setting);
   if (std::holds_alternative<bool*>(field)) return "boolean";
   if (std::holds_alternative<double*>(field)) return "number";

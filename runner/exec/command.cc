@@ -701,9 +701,7 @@ Result<Ending> CommandRunner::run_enclosed(Enclosure& place, const Command& comm
   const Enclosure::Visit visit(place);
   if (!visit) return Error{ISOGATE_NO_SANDBOX, 0, "the sandbox is closed"};
   const std::string order = program.packed(command);
-  if (order.size() > kInitMostBytes)
-    return invalid(
-        "the arguments and the environment are too long for the kernel (128 KiB each, 2 MiB in all)");
+  if (order.size() > kInitMostBytes) return invalid(kCommandTooLong);
   Cgroups* const groups = place.groups() != nullptr ? place.groups()
                           : !command.limits.empty() ? cgroups_.get()
                                                     : nullptr;

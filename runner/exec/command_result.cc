@@ -33,11 +33,7 @@ uint64_t known_peak(uint64_t max_rss_kib) {
 
 Result<Ending> not_started(const Command& command, const SpawnReport& report, Ending ending) {
   if (report.stage != kStageExec) return describe_failure(report, command.identity);
-  if (report.os_errno == E2BIG) {
-    return Error{
-        ISOGATE_INVALID_ARGUMENT, E2BIG,
-        "the arguments and the environment are too long for the kernel (128 KiB each, 2 MiB in all)"};
-  }
+  if (report.os_errno == E2BIG) return Error{ISOGATE_INVALID_ARGUMENT, E2BIG, kCommandTooLong};
   ending.started = false;
   ending.os_errno = report.os_errno;
   ending.exit_code = report.os_errno == ENOENT ? 127 : 126;

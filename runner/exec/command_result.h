@@ -6,6 +6,9 @@
 
 namespace isogate {
 
+inline constexpr const char* kCommandTooLong =
+    "the arguments and the environment are too long for the kernel (128 KiB each, 2 MiB in all)";
+
 // The program never ran, for a reason that a run without the leaf does not have.
 bool leaf_was_at_fault(const RunLoop& loop, const SpawnReport& report, const CgroupSlot& slot);
 

@@ -41,8 +41,7 @@ bool is_of_a_process(int file) {
   std::string_view path(text.data(), static_cast<size_t>(size));
   if (path.front() != '/') return true;
   while (!path.empty()) {
-    const std::string_view part = next_part(path, '/');
-    if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos) return true;
+    if (is_digits(next_part(path, '/'))) return true;
   }
   return false;
 }

@@ -16,7 +16,7 @@ inline constexpr const char* kBackendFile = "backend";  // the name of the backe
 Result<Fd> open_state_directory(const std::string& path);
 Result<Fd> open_sandbox_directory(int sandboxes, const std::string& sandbox_id);
 
-// At most 255 bytes, a newline at the end left out. nullopt: no such file.
+// At most 64 KiB, else an error; a newline at the end is left out. nullopt: no such file.
 Result<std::optional<std::string>> read_state_file(int dir, const std::string& name);
 
 // False: it exists already, unchanged.

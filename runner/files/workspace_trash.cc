@@ -100,14 +100,8 @@ TrashSweeper::TrashSweeper(std::string sandboxes_dir, Notice notice)
 }
 
 TrashSweeper::~TrashSweeper() {
-  if (!thread_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
   signal_event(stop_.get());
-  woken_.notify_one();
-  thread_.join();
+  end_thread(thread_, mutex_, ending_, woken_);
 }
 
 void TrashSweeper::wake() {

@@ -10,6 +10,7 @@
 #include "gateway/cli/output.h"
 #include "gateway/cli/terminal.h"
 #include "lib/fd.h"
+#include "lib/json.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -184,11 +185,9 @@ int run_stream(const ExecOptions& options, HttpClient& client, HttpRequest reque
 
 // The id of an exec that was started; empty, with the answer reported: there is none.
 std::string id_of(const HttpAnswer& answer, bool json) {
-  Json state = Json::parse(answer.body, nullptr, false);
-  if (state.is_object() && state.contains("exec_id") && state["exec_id"].is_string()) {
-    auto id = state["exec_id"].get<std::string>();  // printed, and part of a command to be copied
-    if (id.size() == 32 && id.find_first_not_of("0123456789abcdef") == id.npos) return id;
-  }
+  auto id = text_at(Json::parse(answer.body, nullptr, false), "exec_id");
+  // It is printed, and part of a command to be copied.
+  if (id.size() == 32 && id.find_first_not_of("0123456789abcdef") == id.npos) return id;
   failed(Error{ISOGATE_LOST, 0, "the gateway's answer has no exec_id"}, json);
   return "";
 }

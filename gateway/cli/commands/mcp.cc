@@ -40,11 +40,6 @@ const Json* member_of(const Json& object, std::string_view name) {
   return object.is_object() && found != object.end() ? &*found : nullptr;
 }
 
-std::string text_member(const Json& object, std::string_view name) {
-  const Json* found = member_of(object, name);
-  return found != nullptr && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 // A request, or what only the gateway can judge.
 struct McpCall {
   std::string text;    // as it came
@@ -91,7 +86,7 @@ void add_modern_headers(McpCall& call, const Json& params, const Json& revision)
 std::shared_ptr<McpCall> call_of(std::string_view text, const Json& message) {
   auto call = std::make_shared<McpCall>();
   call->text = text;
-  call->method = text_member(message, "method");
+  call->method = text_at(message, "method");
   if (const Json* id = member_of(message, "id");
       id != nullptr && (id->is_string() || id->is_number_integer()))
     call->id = id->dump();
@@ -145,7 +140,7 @@ class McpOverStdio {
   void take(std::string_view line) {
     const Json message = parse_shallow(line);
     if (message.is_discarded()) return print_line(error_line("", kParseError, "a line is not a JSON text"));
-    const bool is_notification = !text_member(message, "method").empty() && !message.contains("id");
+    const bool is_notification = !text_at(message, "method").empty() && !message.contains("id");
     if (!is_notification) return start(call_of(line, message));
     if (message["method"] != "notifications/cancelled") return;  // the gateway keeps no state of a client
     const Json* params = member_of(message, "params");
@@ -234,7 +229,7 @@ class McpOverStdio {
   // False: it is no answer, but a notification, which is passed on, or not of JSON-RPC, and dropped.
   bool pass(const McpCall& call, const std::string& text) {
     const Json message = Json::parse(text, nullptr, false);
-    if (!message.is_array() && text_member(message, "jsonrpc") != "2.0") return false;
+    if (!message.is_array() && text_at(message, "jsonrpc") != "2.0") return false;
     const Json* id = member_of(message, "id");
     if (id != nullptr && id->is_null() && !call.id.empty()) {  // it could not be read there
       Json with_id = message;

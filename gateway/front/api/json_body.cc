@@ -20,10 +20,8 @@ constexpr size_t kLarge = 256 * 1024;
 }  // namespace
 
 void require_type(const Exchange& exchange, std::string_view type) {
-  std::string_view given = exchange.header("Content-Type");
-  given = given.substr(0, given.find(';'));
-  while (given.ends_with(' ')) given.remove_suffix(1);
-  if (equal_no_case(given, type)) return;
+  const std::string_view given = exchange.header("Content-Type");
+  if (equal_no_case(trimmed(given.substr(0, given.find(';'))), type)) return;
   throw ApiError{.code = Code::kUnsupportedMediaType,
                  .message = "send the body as Content-Type: " + std::string(type)};
 }

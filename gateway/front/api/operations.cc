@@ -62,13 +62,8 @@ Task<void> handle_readyz(App& app, Exchange& exchange) {
   ordered_json checks;
   if (query_parameter(exchange.query, "verbose")) checks["checks"] = checks_of(app, decision);
   const std::string details = checks.is_null() ? std::string() : json_text(checks);
-  if (app.draining)
-    throw ApiError{.code = Code::kDraining,
-                   .message = "the gateway is shutting down",
-                   .details_json = details,
-                   .retry_after_sec = 5};
-  if (!decision.chosen) {
-    ApiError refusal = refusal_of(decision);
+  if (app.draining || !decision.chosen) {
+    ApiError refusal = app.draining ? draining() : refusal_of(decision);
     if (!details.empty()) refusal.details_json = details;
     throw refusal;
   }

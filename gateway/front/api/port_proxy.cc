@@ -309,8 +309,6 @@ class Proxied {
       co_await exchange_.end_writing();
       co_await changes_.until([this] { return sent_; });
       co_await pass_the_rest();
-    } catch (const PortBroken&) {
-      exchange_.abort();
     } catch (...) {
       exchange_.abort();
     }

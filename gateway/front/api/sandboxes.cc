@@ -1,5 +1,3 @@
-#include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -11,16 +9,14 @@
 #include "gateway/front/api/router.h"
 #include "gateway/front/api/sandbox_json.h"
 #include "gateway/front/app.h"
+#include "gateway/front/base/steps.h"
 #include "gateway/front/http/json_answer.h"
 #include "isogate/disk.h"
 
 namespace isogate::front {
 namespace {
 
-namespace asio = boost::asio;
 using nlohmann::ordered_json;
-
-constexpr size_t kMadeInATurn = 100;  // rows, of a list
 
 // null: its backend does not say.
 ordered_json disk_json(const std::optional<ipc::DiskUse>& use) {
@@ -76,13 +72,13 @@ Task<void> handle_sandbox_list(App& app, Exchange& exchange) {
   JsonAnswer out(exchange);
   out.text = "{\"sandboxes\":[";
   bool first = true;
-  size_t made = 0;
+  Steps steps(100);
   for (const SandboxPtr& sandbox : all) {
     if (!sandbox->known) continue;  // it was ended meanwhile
     if (!std::exchange(first, false)) out.text += ',';
     out.text += json_text(sandbox_json(*sandbox));
     co_await out.write_if_much();
-    if (++made % kMadeInATurn == 0) co_await asio::post(asio::use_awaitable);
+    if (steps.over()) co_await let_others();
   }
   out.text += "]}\n";
   co_await out.end();

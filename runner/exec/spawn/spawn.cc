@@ -1,29 +1,17 @@
 #include "runner/exec/spawn/spawn.h"
 
-#include <string_view>
-
 #include "runner/enclosure/init_protocol.h"
+#include "runner/exec/environment.h"
 
 namespace isogate {
 namespace {
 
-constexpr const char* kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
-
 Result<void> check_command(const Command& command) {
   if (command.argv.empty()) return invalid("cannot run a command without a program: argv is empty");
   for (const auto& argument : command.argv) {
-    if (has_nul(argument)) return invalid("an argument holds a NUL byte");
+    if (argument.find('\0') != std::string::npos) return invalid("an argument holds a NUL byte");
   }
-  for (const auto& [name, value] : command.env) {
-    if (name.empty()) return invalid("an environment variable has an empty name");
-    if (has_nul(name) || has_nul(value)) return invalid("an environment variable holds a NUL byte");
-    if (name.find('=') != std::string::npos) {
-      return invalid("the name of environment variable `" + name + "` holds `=`");
-    }
-  }
-  return {};
+  return check_environment(command.env);
 }
 
 // Where to search for the program; null: it is named by its path, or not at all.

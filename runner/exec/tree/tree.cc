@@ -79,7 +79,7 @@ bool was_noted(const Walk& walk, int pid) {
   return pid == walk.root || (pid > 0 && pid < kPids && (walk.ever[pid / 8] & (1u << (pid % 8))) != 0);
 }
 
-// Calls visit(number) for every numeric name in the directory, which it closes.
+// Calls visit(number) for every numeric name in the directory, which it then closes.
 template <typename Visit>
 void for_each_number(long directory, const Visit& visit) {
   alignas(8) char buffer[4096];
@@ -126,17 +126,10 @@ void visit_process(Walk& walk, int pid) {
   append(path, "/proc/");
   append(path, pid);
   append(path, "/task");
-  const long listing = open_at(AT_FDCWD, path.bytes);
-  excuse(walk, listing);
-  if (listing < 0) return;
   const long directory = open_at(AT_FDCWD, path.bytes);
   excuse(walk, directory);
-  if (directory >= 0) {
-    for_each_number(listing, [&](int thread) { note_children(walk, directory, thread); });
-    raw::call(SYS_close, directory);
-  } else {
-    raw::call(SYS_close, listing);
-  }
+  if (directory < 0) return;
+  for_each_number(directory, [&](int thread) { note_children(walk, directory, thread); });
 }
 
 int parent_of(Walk& walk, int pid) {
