@@ -32,7 +32,7 @@ HostProcess* BackendSlot::find(HostRole role) {
 void BackendSlot::start() {
   const bool again = start_at_.has_value() || find(HostRole::kServing) != nullptr;
   start_at_.reset();
-  restart_when_alone_ = false;
+  restart_alone_from_.reset();
   fingerprint_ = host_fingerprint(context_.config, config_);
   ++generation_;
   if (auto there = check_plugin_there(context_.config, config_); !there && !again)
@@ -90,7 +90,7 @@ Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, c
 void BackendSlot::remove() {
   removed_ = true;
   start_at_.reset();
-  restart_when_alone_ = false;
+  restart_alone_from_.reset();
   down_.reset();
   leave(HostRole::kStarting);
   leave(HostRole::kServing);
@@ -113,7 +113,7 @@ void BackendSlot::front_lost() {
     if (process->front_end) continue;
     if (process->role == HostRole::kServing) {
       process->role = HostRole::kLeaving;
-      restart_when_alone_ = !removed_ && !retired_;
+      if (!removed_ && !retired_) restart_alone_from_ = Clock::now();
     }
     process->kill_later(context_.timings.leave, "did not end with its front");
   }
@@ -127,7 +127,7 @@ void BackendSlot::announce() {
 void BackendSlot::retire() {
   retired_ = true;
   start_at_.reset();
-  restart_when_alone_ = false;
+  restart_alone_from_.reset();
 }
 
 void BackendSlot::stop(bool keep_sandboxes) {
@@ -241,8 +241,8 @@ void BackendSlot::conclude(const HostProcess& process, int wait_status) {
   settled_ = true;
   if (failed) return give_up(process.generation, *process.failed, false);
   if (process.role == HostRole::kServing && ended_with(wait_status, 0) && front_.dying()) {
-    // The front ended first. Its end is about to be reported, and ends this start in a stop.
-    if (!retired_) start_at_ = Clock::now() + kFrontReported;
+    // The front ended first; its end is about to be reported, which in a stop ends this.
+    if (!removed_ && !retired_) restart_alone_from_ = Clock::now() + kFrontReported;
     return;
   }
   crashed(process.generation, reason);
@@ -275,12 +275,12 @@ void BackendSlot::give_up(uint64_t generation, const std::string& reason, bool q
 }
 
 void BackendSlot::restart_when_alone() {
-  if (!restart_when_alone_ || !processes_.empty()) return;
-  start();
+  if (restart_alone_from_ && *restart_alone_from_ <= Clock::now() && processes_.empty()) start();
 }
 
 void BackendSlot::tick(TimePoint now) {
   if (start_at_ && *start_at_ <= now) start();
+  restart_when_alone();
   for (const auto& process : processes_) {
     if (!process->kill_at || *process->kill_at > now) continue;
     if (stopping_) context_.had_to_kill = true;
@@ -292,6 +292,7 @@ void BackendSlot::tick(TimePoint now) {
 
 TimePoint BackendSlot::next_deadline() const {
   TimePoint next = start_at_.value_or(TimePoint::max());
+  if (processes_.empty()) next = std::min(next, restart_alone_from_.value_or(TimePoint::max()));
   for (const auto& process : processes_) next = std::min(next, process->kill_at.value_or(TimePoint::max()));
   return next;
 }
@@ -369,7 +370,7 @@ void BackendSlot::take_over(BackendConfig config) {
   if (trial.outcome == Outcome::kUnchanged) return;
   fingerprint_ = trial.fingerprint;
   start_at_.reset();
-  restart_when_alone_ = false;
+  restart_alone_from_.reset();
   policy_.forget();
   leave(HostRole::kStarting);
   HostProcess* process = find(HostRole::kTrial);

@@ -101,7 +101,7 @@ class BackendSlot {
   std::optional<Mistake> mistake_;  // of the first host
   bool settled_ = false;
   uint64_t generation_ = 0;
-  bool restart_when_alone_ = false;  // once the hosts of the last front have left
+  std::optional<TimePoint> restart_alone_from_;  // once the hosts of the last front have left, too
   bool removed_ = false, retired_ = false, stopping_ = false;
 };
 
