@@ -45,6 +45,7 @@ Connection::Connection(Server& server, Socket socket, const ListenerInfo& listen
       socket_(std::move(socket), server.tls_for(listener)),
       listener_(listener),
       peer_(std::move(peer)),
+      peer_key_(peer_key(peer_)),
       buffer_(server.limits_.max_header_bytes + kReadSize) {
   boost::system::error_code ignored;
   socket_.socket().native_non_blocking(true, ignored);
@@ -55,13 +56,14 @@ Connection::Connection(Server& server, Socket socket, const ListenerInfo& listen
     probe_when_silent(socket_.native_handle());
   }
   authorities_ = server_.authorities_;
-  server_.connections_.insert(this);
-  ++server_.peers_[peer_key(peer_)];
+  uint32_t& of_peer = server_.peers_[peer_key_];
+  server_.connections_.insert(this);  // what may throw is before
+  ++of_peer;
 }
 
 Connection::~Connection() {
   server_.connections_.erase(this);
-  const auto mine = server_.peers_.find(peer_key(peer_));
+  const auto mine = server_.peers_.find(peer_key_);
   if (--mine->second == 0) server_.peers_.erase(mine);
 }
 
@@ -301,8 +303,7 @@ Task<void> Connection::one_request() {
 
 // Who was refused, and calls again at once, takes no more of the front than others do.
 Task<void> Connection::hold_back() {
-  const std::string caller =
-      principal.tenant.empty() ? "peer " + peer_key(peer_) : "tenant " + principal.tenant;
+  const std::string caller = principal.tenant.empty() ? "peer " + peer_key_ : "tenant " + principal.tenant;
   const auto wait = server_.refusals_.hold(caller, Clock::now());
   if (wait <= Clock::duration::zero() || server_.draining_) co_return;
   asio::steady_timer timer(server_.io_, wait);

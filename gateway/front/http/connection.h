@@ -115,7 +115,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   ListenerInfo listener_;
   uint64_t authorities_ = 0;  // Server's, when this connection came
   int peer_uid_ = -1;
-  std::string peer_;
+  std::string peer_, peer_key_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   Clock::time_point deadline_ = Clock::time_point::max();

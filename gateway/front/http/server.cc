@@ -100,25 +100,21 @@ Task<void> Server::accept_loop(Listener& listener) {
     boost::system::error_code error;
     auto socket = co_await listener.acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
     if (error == asio::error::operation_aborted) break;
-    if (!error) {
+    const std::string why = error ? error.message() : admit(std::move(socket), listener.info);
+    if (why.empty()) {
       paused = false;
-      try {
-        admit(std::move(socket), listener.info);
-      } catch (const std::exception& failure) {  // of this connection, never of the listener
-        log::warn("connection_refused", {{"listener", listener.info.address}, {"reason", failure.what()}});
-      }
       continue;
     }
     if (error == asio::error::connection_aborted) continue;
-    // Out of descriptors: those who wait stay in the kernel's queue.
+    // Out of descriptors or memory: those who wait stay in the kernel's queue.
     if (!std::exchange(paused, true))
-      log::warn("accept_paused", {{"listener", listener.info.address}, {"reason", error.message()}});
+      log::warn("accept_paused", {{"listener", listener.info.address}, {"reason", why}});
     listener.pause.expires_after(kAcceptPause);
     co_await listener.pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
   }
 }
 
-void Server::admit(stream_protocol::socket socket, const ListenerInfo& info) {
+std::string Server::admit(stream_protocol::socket socket, const ListenerInfo& info) try {
   const std::string peer = info.unix_socket ? "uid " + std::to_string(uid_of_peer(socket.native_handle()))
                                             : peer_address(socket.native_handle());
   if (const auto refused = refusal(peer, info)) {
@@ -126,10 +122,13 @@ void Server::admit(stream_protocol::socket socket, const ListenerInfo& info) {
     if (hooks_.admit_line(peer, "connection_refused"))
       log::warn("connection_refused", {{"listener", info.address}, {"peer", peer}, {"reason", refused->why}});
     if (!tls_for(info)) refuse(socket, refused->why);  // before a handshake nothing can be sent
-    return;
+    return "";
   }
   auto connection = std::make_shared<Connection>(*this, std::move(socket), info, peer);
   asio::co_spawn(io_, connection->run(), [connection](const std::exception_ptr&) {});
+  return "";
+} catch (const std::exception& failure) {
+  return failure.what();
 }
 
 std::optional<Server::Refusal> Server::refusal(const std::string& peer, const ListenerInfo& info) const {

@@ -99,7 +99,8 @@ class Server {
 
   [[nodiscard]] TlsContext tls_for(const ListenerInfo& listener) const;
   Task<void> accept_loop(Listener& listener);
-  void admit(boost::asio::generic::stream_protocol::socket socket, const ListenerInfo& info);
+  // Empty, or why it cannot be served; it is closed then.
+  std::string admit(boost::asio::generic::stream_protocol::socket socket, const ListenerInfo& info);
   struct Refusal {
     std::string_view limit;  // the name of its setting
     std::string why;
