@@ -91,15 +91,18 @@ std::vector<std::string> targets_of(const Config& config, const ApiServers& serv
   return targets;
 }
 
-Ran settle(const std::function<Ran()>& ask, milliseconds apart, milliseconds most, const sdk::Call& call) {
-  const auto until = Clock::now() + most;
+Ran settle(const std::function<Ran()>& ask, milliseconds apart, milliseconds answers_most,
+           milliseconds untried_most, const sdk::Call& call) {
+  const auto begun = Clock::now();
   for (int silent = 0;;) {
     const auto next = Clock::now() + apart;
     Ran round = ask();
     silent = round.exit_code == kNothingAnswers ? silent + 1 : 0;
     if (silent == kSilentRounds) return round;
-    const bool may_change = round.exit_code == kSomethingAnswers || round.exit_code == kUntried;
-    if (silent == 0 && (!may_change || Clock::now() >= until)) return round;
+    const milliseconds patience = round.exit_code == kSomethingAnswers ? answers_most
+                                  : round.exit_code == kUntried        ? untried_most
+                                                                       : milliseconds(0);
+    if (silent == 0 && Clock::now() - begun >= patience) return round;
     sleep_for(std::chrono::ceil<milliseconds>(std::max(next - Clock::now(), Clock::duration::zero())), call);
   }
 }
@@ -111,7 +114,7 @@ void prove_no_way_out(Services& services, sdk::RunnerLink& link, const PodState&
   command.insert(command.end(), targets.begin(), targets.end());
   const bool tolerated = services.config.allow_unenforced_network;
   const auto once = [&] { return run_own(link, command, call); };
-  const Ran last = settle(once, kApart, tolerated ? milliseconds(0) : kSettle, call);
+  const Ran last = settle(once, kApart, tolerated ? milliseconds(0) : kSettle, kSettle, call);
   if (last.exit_code == kNothingAnswers) return;
   if (last.exit_code != kSomethingAnswers)
     throw sdk::Error(ISOGATE_UNAVAILABLE,

@@ -38,7 +38,8 @@ std::string what_answers(const std::string& text);
 // A policy may take effect late, and so may one that lets packets out. It runs rounds, with starts at least
 // `apart`, until two in a row were silent, one could not be tried, or something has answered for `most`.
 // Returns the last round.
-Ran settle(const std::function<Ran()>& ask, std::chrono::milliseconds apart, std::chrono::milliseconds most,
+Ran settle(const std::function<Ran()>& ask, std::chrono::milliseconds apart,
+           std::chrono::milliseconds answers_most, std::chrono::milliseconds untried_most,
            const sdk::Call& call);
 
 // Throws ISOGATE_UNAVAILABLE when something answers for five seconds, and when it could not be tried. With
