@@ -76,6 +76,15 @@ TEST(Key, HashPromptsOnATerminalWithoutEcho) {
   EXPECT_EQ(terminal.everything().find("my-key"), std::string::npos);
 }
 
+TEST(Key, AnIgnoredInterruptEndsNoPrompt) {
+  Terminal terminal({"sh", "-c", "trap '' INT; exec " + isogate_binary() + " key hash"});
+  ASSERT_TRUE(terminal.shows("Key: ")) << terminal.screen();
+  for (int i = 0; i < 100 && !terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
+  terminal.type("\x03");
+  terminal.type("my-key\n");
+  EXPECT_TRUE(terminal.shows(sha256_hex("my-key"))) << terminal.screen();
+}
+
 TEST(Key, AnInterruptedPromptLeavesTheTerminalAsItWas) {
   Terminal terminal({"sh", "-c", isogate_binary() + " key hash; echo ended $?"});
   ASSERT_TRUE(terminal.shows("Key: ")) << terminal.screen();

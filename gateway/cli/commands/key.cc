@@ -35,13 +35,14 @@ Result<std::string> read_line(int fd) {
   return line;
 }
 
-// While it lives, signals that end this program wait, and can be watched for.
+// While it lives, signals that end or stop this program wait, and can be watched for.
 class HeldSignals {
  public:
   HeldSignals() {
     sigset_t ending;
     ::sigemptyset(&ending);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&ending, number);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP})
+      if (!is_ignored(number)) ::sigaddset(&ending, number);
     ::sigprocmask(SIG_BLOCK, &ending, &before_);
     fd_.reset(::signalfd(-1, &ending, SFD_CLOEXEC));
   }
@@ -68,6 +69,7 @@ Result<std::string> ask_without_echo() {
     return os_error("cannot ask on the terminal", errno);
   termios silent = before;
   silent.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  silent.c_lflag |= ICANON;   // a line can be read as soon as anything can
   const HeldSignals signals;  // whatever comes, the terminal shows again what is typed
   [[maybe_unused]] auto asked = write_all(terminal.get(), "Key: ");
   ::tcsetattr(terminal.get(), TCSAFLUSH, &silent);
