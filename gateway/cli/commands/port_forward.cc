@@ -199,6 +199,7 @@ int check_sandbox(HttpClient& client, const std::string& agent) try {
 }
 
 int serve(const HttpClient& client, const std::string& agent, const std::vector<Listener>& listeners) {
+  bool paused = false;
   std::vector<pollfd> watched;
   for (const Listener& each : listeners) watched.push_back({each.socket.get(), POLLIN, 0});
   for (;;) {
@@ -209,9 +210,13 @@ int serve(const HttpClient& client, const std::string& agent, const std::vector<
     for (size_t i = 0; i < watched.size(); ++i) {
       if (watched[i].revents == 0) continue;
       Fd local(::accept4(watched[i].fd, nullptr, nullptr, SOCK_CLOEXEC));
-      const bool goes_on = local || errno == EINTR || errno == EAGAIN || errno == ECONNABORTED;
-      if (!goes_on) ::poll(nullptr, 0, 50);  // it stays in the queue until there are means for it
+      const int failed = local ? 0 : errno;
+      const bool lacks_means = failed != 0 && failed != EINTR && failed != EAGAIN && failed != ECONNABORTED;
+      if (lacks_means && !std::exchange(paused, true))
+        complain(os_error("cannot accept a connection; tried until it can", failed).message);
+      if (lacks_means) ::poll(nullptr, 0, 50);  // it stays in the queue
       if (!local) continue;
+      paused = false;
       try {
         std::thread([&client, &agent, port = listeners[i].remote, fd = std::move(local)]() mutable {
           carry(client, agent, port, std::move(fd));
