@@ -596,19 +596,21 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   if (as_tenant.error()) return *as_tenant.error();
   if (target->is_root())
     return exclusive ? Result<void>(already_there(target->attempt, "it is there")) : Result<void>();
-  auto parent = parent_of(*target, (request.flags & ISOGATE_FILE_PARENTS) != 0);
-  if (!parent) return parent.error();
-  const std::string& name = target->path.parts.back();
-  const uint32_t mode = request.mode == 0 ? 0755 : request.mode;
   const bool counted = is_counted(*target);
   DiskHold hold(counted ? state_->quota.get() : nullptr);
   auto held = hold.grow_to(1);
+  auto parent = parent_of(*target, held.ok() && (request.flags & ISOGATE_FILE_PARENTS) != 0);
+  if (!held && !parent) return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
+  if (!parent) return parent.error();
+  if (state_->quota != nullptr && !parent->made_in.empty()) state_->quota->changed();
+  const std::string& name = target->path.parts.back();
+  const uint32_t mode = request.mode == 0 ? 0755 : request.mode;
   if (held) held = room_for_name(parent->fd.get());
   if (!held && !is_there(parent->fd.get(), name))
     return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   if (::mkdirat(parent->fd.get(), name.c_str(), mode) == 0) {
     hold.wrote(0, 1);
-    if (state_->quota != nullptr && (!counted || !parent->made_in.empty())) state_->quota->changed();
+    if (state_->quota != nullptr && !counted) state_->quota->changed();
     const Fd made(resolve_child(parent->fd.get(), name, O_PATH | O_DIRECTORY));  // the umask is not ours
     if (made) chmod_by_fd(made.get(), mode);
     return {};

@@ -57,6 +57,8 @@ TEST_F(CountedBox, DirectoriesElsewhereAreNotCounted) {
   plant("full", std::string(9 * kMebibyte, 'x'));
   quota_->changed();
   EXPECT_STATUS(mkdir("here"), ISOGATE_RESOURCE_EXHAUSTED);
+  EXPECT_STATUS(mkdir("a/b/c", ISOGATE_FILE_PARENTS), ISOGATE_RESOURCE_EXHAUSTED);
+  EXPECT_FALSE(exists(inside("a"))) << "no parents either";
   const std::string path = outside_ + "/made";
   isogate_file_request request = request_for(path);
   request.scope = ISOGATE_SCOPE_SANDBOX;
