@@ -82,14 +82,14 @@ net::Target Endpoint::target() const {
 Error Endpoint::failure(const sdk::Error& error) const {
   std::string message = error.what();
   const auto* of_net = dynamic_cast<const net::NetError*>(&error);
-  const auto* of_tls = dynamic_cast<const net::TlsError*>(&error);
-  if (of_tls != nullptr && error.status() == ISOGATE_INVALID_ARGUMENT) message += files(*this);
+  const bool of_tls = of_net != nullptr && of_net->of_tls();
+  if (of_tls && error.status() == ISOGATE_INVALID_ARGUMENT) message += files(*this);
   if (of_net == nullptr || error.status() != ISOGATE_UNAVAILABLE) return {error.status(), 0, message};
-  const std::string hint = of_tls == nullptr ? "" : tls_hint(*this, of_tls->why());
+  const std::string hint = of_tls ? tls_hint(*this, of_net->reason()) : "";
   // By TLS 1.3 a server asks for a certificate, and refuses one, after the client's handshake.
-  const bool refused = !hint.empty() && of_tls->why().find("alert") != std::string::npos;
+  const bool refused = !hint.empty() && of_net->reason().find("alert") != std::string::npos;
   const bool sent = of_net->maybe_done() && !refused;
-  if (of_tls != nullptr && !sent) return {ISOGATE_UNAVAILABLE, EPROTO, message + hint};
+  if (of_tls && !sent) return {ISOGATE_UNAVAILABLE, EPROTO, message + hint};
   return {sent ? ISOGATE_LOST : ISOGATE_UNAVAILABLE, 0, message};
 }
 

@@ -129,7 +129,7 @@ void PocoSocket::fail_broken() {
   const std::string reason = std::generic_category().message(errno);
   const std::string what = name_ + " broke off the connection", why = transport_->tls_failure();
   if (!why.empty() && !failure_)
-    failure_ = std::make_exception_ptr(TlsError(ISOGATE_UNAVAILABLE, what, why, true));
+    failure_ = std::make_exception_ptr(NetError::of_tls(ISOGATE_UNAVAILABLE, what, why, true));
   fail(ISOGATE_UNAVAILABLE, what + ": " + reason);
 }
 

@@ -40,7 +40,7 @@ std::string openssl_reason() {
 
 [[noreturn]] void fail_tls(const Target& target, const std::string& why,
                            isogate_status status = ISOGATE_UNAVAILABLE) {
-  throw TlsError(status, "cannot speak TLS with " + target.text(), why);
+  throw NetError::of_tls(status, "cannot speak TLS with " + target.text(), why);
 }
 
 // OpenSSL's own sockets raise SIGPIPE; these never do.

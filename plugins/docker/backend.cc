@@ -216,7 +216,7 @@ const Surroundings& Backend::surroundings(const std::string& own_image, const sd
   }
   const std::lock_guard lock(mutex_);
   return surroundings_.try_emplace(own_image, std::move(made)).first->second;
-} catch (const EngineError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services(), std::current_exception());
 }
 
@@ -559,7 +559,7 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
     const std::lock_guard lock(mutex_);
     examined_ = {why.empty() ? detail : "", std::chrono::steady_clock::now()};
     if (!why.empty()) detail = why;
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     const bool unanswered = error.status() == ISOGATE_UNAVAILABLE && error.http_status() == 0;
     if (unanswered && is_busy(call, detail))
       out.verdict = ISOGATE_PROBE_AVAILABLE;

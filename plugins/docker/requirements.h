@@ -10,7 +10,7 @@
 namespace isogate::docker {
 
 // Empty: nothing is missing. Else what is missing, with the remedy, for the probe: it may name paths of this
-// host. Throws EngineError if the Engine cannot be asked.
+// host. Throws NetError if the Engine cannot be asked.
 std::string why_not(Services& services, const EngineInfo& info, const Budget& budget);
 
 // The Engine's description of the image of one sandbox. Throws ISOGATE_UNSUPPORTED if it is missing, or of

@@ -32,7 +32,7 @@ bool runs(Engine& engine, const std::string& id, const Budget& budget) {
 void rethrow_as_ours(const Services& services, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;
     services.warn(error.what());
     throw sdk::Error(ISOGATE_UNAVAILABLE, error.what());
@@ -75,7 +75,7 @@ bool Services::kill(const std::string& id, const std::string& name, std::chrono:
   background.begin(key, "the container " + name + " is killed", [this, id](const sdk::Call& call) {
     try {
       engine.kill(id, "KILL", call);
-    } catch (const EngineError& error) {
+    } catch (const NetError& error) {
       if (error.status() == ISOGATE_NOT_FOUND) return;
       if (error.http_status() == 0) throw;
       if (runs(engine, id, call)) throw;

@@ -114,7 +114,7 @@ namespace {
 
 void announce(Services& services, const sdk::Call& call) try {
   services.presence->begin(call);
-} catch (const ApiError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services, std::current_exception());
 }
 

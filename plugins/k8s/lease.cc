@@ -42,7 +42,7 @@ bool Lease::create(const Budget& budget) {
   try {
     learn(services_.api.create(services_.leases(), lease_, budget));
     return true;
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     if (error.status() != ISOGATE_ALREADY_EXISTS) throw;
     return false;
   }
@@ -53,7 +53,7 @@ bool Lease::replace(bool hold, const Budget& budget) {
   try {
     learn(services_.api.replace(services_.leases(parts_.owner.sandbox_id), lease_, budget));
     return true;
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     if (error.reason() != "Conflict" && error.status() != ISOGATE_NOT_FOUND) throw;
     return false;
   }

@@ -90,7 +90,7 @@ bool admits(Services& services, const Json& pod, std::string& why, const Budget&
     Json answer = services.api.create(services.pod(), pod, budget, {{"dryRun", "All"}});
     if (made != nullptr) *made = std::move(answer);
     return true;
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     const bool no_namespace = std::string_view(error.what()).find("namespaces \"") != std::string_view::npos;
     if (error.status() == ISOGATE_NOT_FOUND && no_namespace)
       throw sdk::Error(ISOGATE_UNAVAILABLE, "the namespace `" + services.name_space +
@@ -105,7 +105,7 @@ bool admits(Services& services, const Json& pod, std::string& why, const Budget&
 bool is_labelled(Services& services, const Budget& budget) try {
   const Json space = services.api.get({"v1", "", "namespaces", services.name_space}, budget);
   return text_at(member(member(space, "metadata"), "labels"), kEnforce) == "restricted";
-} catch (const ApiError&) {
+} catch (const NetError&) {
   return false;
 }
 

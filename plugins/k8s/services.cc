@@ -95,10 +95,10 @@ std::string agents_version(Api& api, const Budget& budget) {
     for (const char* each : {"agents.x-k8s.io/v1beta1", "agents.x-k8s.io/v1alpha1"})
       for (const Json& served : group.at("versions"))
         if (served.at("groupVersion") == each) return each;
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     if (error.http_status() != 404) throw;
   } catch (const Json::exception& error) {
-    throw ApiError(ISOGATE_UNAVAILABLE,
+    throw NetError(ISOGATE_UNAVAILABLE,
                    "cannot " + request.attempt + ": the answer is not understood: " + error.what(), 200);
   }
   return "";
@@ -130,7 +130,7 @@ bool remove_where(Services& services, const Resource& what, const Json& precondi
   try {
     services.api.remove(what, options, budget);
     return true;
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     if (error.status() == ISOGATE_NOT_FOUND) return false;
     if (error.reason() != "Conflict" || !is_another(services, what, preconditions, budget)) throw;
     return false;
@@ -151,7 +151,7 @@ bool remove_version(Services& services, const Resource& what, const Json& known,
 void rethrow_as_ours(Services& services, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
     services.warn(error.what());
     const std::string answer =

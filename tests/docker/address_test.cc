@@ -22,7 +22,7 @@ using Variables = std::map<std::string, std::string>;
 std::string why_not(const std::function<void()>& work) {
   try {
     work();
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     EXPECT_FALSE(std::string(error.what()).empty());
     return error.what();
   }

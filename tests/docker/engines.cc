@@ -32,7 +32,7 @@ Json description(const Json& more) {
 Failure failure_of(const std::function<void()>& work) {
   try {
     work();
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
     return {error.status(), error.http_status(), error.maybe_done(), error.what()};
   }

@@ -64,14 +64,14 @@ void look_at_json(const std::string& text) {
     require(info.processors >= 0);
     look_at_container(answer);
     look_at_rows(answer);
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     require(error.status() == ISOGATE_UNAVAILABLE);
   }
 }
 
 void look_at_error(const std::string& body) {
   for (const int status : {200, 304, 400, 403, 404, 409, 429, 500, 501, 599}) {
-    const EngineError error = refusal("ask", status, body, ISOGATE_ALREADY_EXISTS);
+    const NetError error = refusal("ask", status, body, ISOGATE_ALREADY_EXISTS);
     require(error.status() != ISOGATE_OK && error.http_status() == status && !error.maybe_done());
     require(is_printable(std::string(error.what())) && std::strlen(error.what()) < 500);
     require((error.status() == ISOGATE_NOT_FOUND) == (status == 404));
@@ -92,7 +92,7 @@ std::string events(const std::string& bytes, size_t piece) {
       require(event.is_object());
       all += event.dump() + "\n";
     }
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     require(error.status() == ISOGATE_UNAVAILABLE);
   }
   return all;
@@ -113,7 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto version = parse_api_version(text);
       require(parse_api_version(std::to_string(version.first) + "." + std::to_string(version.second)) ==
               version);
-    } catch (const EngineError&) {
+    } catch (const NetError&) {
     }
   }
   return 0;

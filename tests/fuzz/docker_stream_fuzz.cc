@@ -38,7 +38,7 @@ void read_address(const std::string& text) {
     const auto address = isogate::docker::parse_address(text, "the test");
     const auto again = isogate::docker::parse_address(address.text(), "the test");
     require(again.unix_path == address.unix_path && again.host == address.host && again.port == address.port);
-  } catch (const isogate::docker::EngineError& error) {
+  } catch (const isogate::docker::NetError& error) {
     require(error.status() == ISOGATE_INVALID_ARGUMENT);
   }
 }

@@ -250,7 +250,7 @@ void look_at_error(const std::string& body) {
   const std::string its_name = text_at(member(json, "details"), "name");
   for (const int status : {200, 304, 400, 403, 404, 409, 410, 422, 429, 500, 501, 599})
     for (const char* name : {"", "one"}) {
-      const ApiError error = refusal("ask", status, body, name);
+      const NetError error = refusal("ask", status, body, name);
       require(error.status() != ISOGATE_OK && error.http_status() == status && !error.maybe_done());
       require(is_message(error.what()) && is_message(error.reason()));
       if (error.status() != ISOGATE_NOT_FOUND) continue;

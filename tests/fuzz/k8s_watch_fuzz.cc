@@ -27,7 +27,7 @@ class Follower {
     try {
       for (; !bytes.empty(); bytes.remove_prefix(std::min(piece, bytes.size())))
         lines.add(bytes.substr(0, piece));
-    } catch (const ApiError& error) {
+    } catch (const NetError& error) {
       note(error);
     }
   }
@@ -47,7 +47,7 @@ class Follower {
   static Key key_of(const Json& object) {
     return {metadata_text(object, "namespace"), metadata_text(object, "name")};
   }
-  void note(const ApiError& error) {
+  void note(const NetError& error) {
     require(error.status() != ISOGATE_OK);
     const std::string why = error.what();
     require(!why.empty() && why.size() < 1000);
@@ -60,7 +60,7 @@ class Follower {
     const WatchEvent event = parse_event(line);
     require(event.object.is_object());
     if (event.type == "ERROR") {
-      const ApiError error = error_of(event, "watch");
+      const NetError error = error_of(event, "watch");
       require(error.http_status() >= 400 && error.http_status() < 600);
       throw error;
     }

@@ -37,7 +37,7 @@ class K8sCredentials : public OnCluster {
     try {
       Api(access).list(resource("pods"), {}, usual());
       return true;
-    } catch (const ApiError& error) {
+    } catch (const NetError& error) {
       EXPECT_EQ(error.http_status(), 401) << error.what();
       return false;
     }

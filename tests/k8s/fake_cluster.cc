@@ -184,7 +184,7 @@ std::string FakeCluster::status(int code, const std::string& reason, const std::
 Failure failure_of(const std::function<void()>& work) {
   try {
     work();
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
     return {error.status(), error.http_status(), error.maybe_done(), error.what(), error.reason()};
   } catch (const sdk::Error& error) {

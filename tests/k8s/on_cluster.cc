@@ -58,7 +58,7 @@ void OnCluster::remove(const std::string& plural, const std::string& name) const
   try {
     api_->remove(resource(plural, name), {{"gracePeriodSeconds", 0}, {"propagationPolicy", "Background"}},
                  usual());
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     EXPECT_EQ(error.status(), ISOGATE_NOT_FOUND) << error.what();
   }
 }
@@ -84,7 +84,7 @@ std::vector<Json> OnCluster::all(const std::string& plural) const {
         api_->list(resource(plural), {std::string(kLabelInstance) + "=" + instance_, "", 500}, usual());
     for (const Json& each : list.at("items"))
       if (!each.at("metadata").at("labels").contains(kLabelGateway)) found.push_back(each);
-  } catch (const ApiError& error) {  // a cluster may not have their CustomResourceDefinition
+  } catch (const NetError& error) {  // a cluster may not have their CustomResourceDefinition
     if (!plural.starts_with("sandbox") || error.http_status() != 404) throw;
   }
   return found;

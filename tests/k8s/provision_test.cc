@@ -108,14 +108,14 @@ TEST_F(K8sSandboxObject, ItsDefinitionThatIsNotThereIsNamed) {
                             "sandboxes.agents.x-k8s.io"};
   try {
     api_->remove(definition, Json(), usual());
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     ASSERT_EQ(error.status(), ISOGATE_NOT_FOUND) << error.what();
   }
   EXPECT_TRUE(eventually(20, [&] {
     try {
       api_->list(resource("sandboxes"), {}, usual());
       return false;
-    } catch (const ApiError& error) {
+    } catch (const NetError& error) {
       return error.http_status() == 404;
     }
   }));

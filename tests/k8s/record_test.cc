@@ -242,7 +242,7 @@ TEST(K8sPodState, WhatHasNoUidIsNeitherThereNorGone) {
   for (const Json& metadata : {Json(), Json("u"), Json::object(), Json{{"uid", 7}}, Json{{"uid", ""}}}) {
     const Json pod = {{"metadata", metadata}, {"status", status}};
     EXPECT_FALSE(state_of(pod).exists || state_of(pod).running || state_of(pod).ended) << metadata;
-    EXPECT_THROW((void)uid_of(pod), ApiError) << metadata;
+    EXPECT_THROW((void)uid_of(pod), NetError) << metadata;
   }
   EXPECT_EQ(uid_of(pod_with(status)), "u");
 }

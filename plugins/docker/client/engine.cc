@@ -22,7 +22,7 @@ std::vector<std::string> texts_of(const Json& array) {
 std::string id_in(const Json& answer, const std::string& attempt) {
   std::string id = text_at(answer, "Id");
   if (id.empty())
-    throw EngineError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": the Engine names no id", 0, true);
+    throw NetError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": the Engine names no id", 0, true);
   return in_path(id);
 }
 
@@ -104,7 +104,7 @@ Json Engine::inspect(const std::string& id, const Budget& budget) {
       "inspect " + quoted("container", id), "GET", "/containers/" + in_path(id) + "/json", {200}};
   try {
     return pool_->json(request, budget);
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     // podman's 500 for a container that is removed during inspect: asks once more.
     if (error.http_status() != 500 ||
         std::string_view(error.what()).find("no such container") == std::string_view::npos)
@@ -134,9 +134,8 @@ int64_t Engine::wait(const std::string& id, const Budget& budget) {
       {"wait for " + quoted("container", id), "POST", "/containers/" + in_path(id) + "/wait", {200}}, budget);
   const Json& code = member(answer, "StatusCode");
   if (!code.is_number_integer())
-    throw EngineError(ISOGATE_UNAVAILABLE,
-                      "cannot wait for " + quoted("container", id) + ": the Engine names no exit code", 0,
-                      true);
+    throw NetError(ISOGATE_UNAVAILABLE,
+                   "cannot wait for " + quoted("container", id) + ": the Engine names no exit code", 0, true);
   return code.get<int64_t>();
 }
 
@@ -164,7 +163,7 @@ namespace {
 std::string image_in_path(const std::string& name) {
   const bool whole = !name.empty() && name[0] != '/' && name.find("..") == std::string::npos;
   if (!whole || name.size() > 512)
-    throw EngineError(ISOGATE_INVALID_ARGUMENT, quoted("cannot look for image", name) + ": no such name");
+    throw NetError(ISOGATE_INVALID_ARGUMENT, quoted("cannot look for image", name) + ": no such name");
   return percent_encode(name, "/:@");
 }
 
@@ -285,7 +284,7 @@ void EngineEvents::read_more(const Budget& budget) {
   size_t got = 0;
   try {
     got = connection_->read_body(buffer.data(), buffer.size(), budget);
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
     fail(error.what());
   }
@@ -294,7 +293,7 @@ void EngineEvents::read_more(const Budget& budget) {
 }
 
 void EngineEvents::fail(const std::string& why) const {
-  throw EngineError(ISOGATE_UNAVAILABLE, "cannot " + std::string(attempt_) + ": " + why);
+  throw NetError(ISOGATE_UNAVAILABLE, "cannot " + std::string(attempt_) + ": " + why);
 }
 
 }  // namespace isogate::docker

@@ -7,8 +7,8 @@ namespace isogate::docker {
 namespace {
 
 [[noreturn]] void refuse_text(const std::string& text, const std::string& source, const std::string& why) {
-  throw EngineError(ISOGATE_INVALID_ARGUMENT,
-                    "cannot use the Engine address `" + one_line(text) + "` of " + source + ": " + why);
+  throw NetError(ISOGATE_INVALID_ARGUMENT,
+                 "cannot use the Engine address `" + one_line(text) + "` of " + source + ": " + why);
 }
 
 bool take_prefix(std::string& text, std::string_view prefix) {

@@ -14,9 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-[[noreturn]] void fail(isogate_status status, const std::string& message) {
-  throw EngineError(status, message);
-}
+[[noreturn]] void fail(isogate_status status, const std::string& message) { throw NetError(status, message); }
 
 std::optional<Json> read_json(const std::string& path) {
   std::optional<std::string> text;

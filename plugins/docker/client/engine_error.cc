@@ -41,8 +41,8 @@ isogate_status status_of(int http_status, const std::string& reason, isogate_sta
 
 }  // namespace
 
-EngineError refusal(const std::string& attempt, int http_status, std::string_view body,
-                    isogate_status conflict) {
+NetError refusal(const std::string& attempt, int http_status, std::string_view body,
+                 isogate_status conflict) {
   const std::string reason = one_line(message_of(body));
   return {status_of(http_status, reason, conflict),
           "cannot " + attempt + ": the Engine answered " + std::to_string(http_status) +

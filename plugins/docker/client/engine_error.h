@@ -6,12 +6,12 @@
 
 namespace isogate::docker {
 
-using EngineError = net::NetError;
+using net::NetError;
 using net::one_line;
 
 // An answer other than the wanted one: "cannot `attempt`: the Engine answered 409: …". `conflict` is what a
 // 409 means for this attempt.
-EngineError refusal(const std::string& attempt, int http_status, std::string_view body,
-                    isogate_status conflict = ISOGATE_UNAVAILABLE);
+NetError refusal(const std::string& attempt, int http_status, std::string_view body,
+                 isogate_status conflict = ISOGATE_UNAVAILABLE);
 
 }  // namespace isogate::docker

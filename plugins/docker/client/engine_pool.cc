@@ -11,12 +11,7 @@
 namespace isogate::docker {
 namespace {
 
-// The same error, with what was attempted in front.
-EngineError during(const std::string& attempt, const EngineError& error) {
-  return {error.status(), "cannot " + attempt + ": " + error.what(), error.http_status(), error.maybe_done()};
-}
-
-EngineError unusable(const EngineAddress& address, const std::string& why) {
+NetError unusable(const EngineAddress& address, const std::string& why) {
   return {ISOGATE_UNSUPPORTED, "cannot use the Engine at " + address.text() + ": " + why};
 }
 
@@ -126,7 +121,7 @@ EngineReply Engine::Pool::attempt(const EngineRequest& request, const Budget& bu
     try {
       HttpHead head = connection->exchange(written(request, version), budget);
       return {std::move(connection), std::move(head)};
-    } catch (const EngineError& error) {
+    } catch (const NetError& error) {
       if (error.status() == ISOGATE_UNAVAILABLE) forget();
       if (attempts > 1 || !repeatable || !reused || connection->answered() || !connection->broken_off())
         throw;
@@ -139,23 +134,23 @@ EngineReply Engine::Pool::open(const EngineRequest& request, const Budget& budge
   const auto& good = request.good;
   if (std::find(good.begin(), good.end(), reply.head.status) == good.end()) refuse(request, reply, budget);
   return reply;
-} catch (const EngineError& error) {
+} catch (const NetError& error) {
   if (error.http_status() != 0) throw;
-  throw during(request.attempt, error);
+  throw error.during(request.attempt);
 }
 
 void Engine::Pool::refuse(const EngineRequest& request, EngineReply& reply, const Budget& budget) {
   constexpr size_t kReasonMost = 65536;
   const int status = reply.head.status;
   if (status < 400) {
-    throw EngineError(ISOGATE_UNAVAILABLE,
-                      "the Engine answered " + std::to_string(status) + ", which was not expected", 0, true);
+    throw NetError(ISOGATE_UNAVAILABLE,
+                   "the Engine answered " + std::to_string(status) + ", which was not expected", 0, true);
   }
   const std::string body = reply.connection->read_reason(kReasonMost, budget);
   give(std::move(reply.connection));
   if (!about_versions(status, body)) throw refusal(request.attempt, status, body, request.conflict);
   forget();
-  throw EngineError(ISOGATE_UNAVAILABLE, "it is another Engine now: " + one_line(body));
+  throw NetError(ISOGATE_UNAVAILABLE, "it is another Engine now: " + one_line(body));
 }
 
 std::string Engine::Pool::text(const EngineRequest& request, const Budget& budget) {
@@ -164,9 +159,9 @@ std::string Engine::Pool::text(const EngineRequest& request, const Budget& budge
     std::string body = reply.connection->read_body(kAnswerMost, budget);
     give(std::move(reply.connection));
     return body;
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     forget();
-    throw during(request.attempt, error);
+    throw error.during(request.attempt);
   }
 }
 
@@ -176,8 +171,8 @@ void Engine::Pool::body(EngineReply reply, const std::string& attempt, const Byt
   const auto next = [&] {
     try {
       return reply.connection->read_body(buffer.data(), buffer.size(), budget);
-    } catch (const EngineError& error) {
-      throw during(attempt, error);
+    } catch (const NetError& error) {
+      throw error.during(attempt);
     }
   };
   while (const size_t got = next()) sink({buffer.data(), got});
@@ -195,22 +190,22 @@ EngineReply Engine::Pool::hijack(EngineRequest request, const Budget& budget) {
   const bool ordinary =
       !reply.head.header("content-length").empty() || !reply.head.header("transfer-encoding").empty();
   if (reply.head.status == 200 && ordinary)
-    throw EngineError(ISOGATE_UNAVAILABLE,
-                      "cannot " + request.attempt + ": the Engine did not hand over the connection", 0, true);
+    throw NetError(ISOGATE_UNAVAILABLE,
+                   "cannot " + request.attempt + ": the Engine did not hand over the connection", 0, true);
   return reply;
 }
 
 Json parse_answer(std::string_view text, const std::string& attempt) {
   Json answer = parse_shallow(text);
   if (!answer.is_object() && !answer.is_array())
-    throw EngineError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": the Engine's answer is no JSON", 0, true);
+    throw NetError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": the Engine's answer is no JSON", 0, true);
   return answer;
 }
 
 std::string dump(const Json& body, const std::string& attempt) try {
   return body.dump();
 } catch (const Json::exception&) {
-  throw EngineError(ISOGATE_INVALID_ARGUMENT, "cannot " + attempt + ": the Engine takes no text but UTF-8");
+  throw NetError(ISOGATE_INVALID_ARGUMENT, "cannot " + attempt + ": the Engine takes no text but UTF-8");
 }
 
 std::string quoted(const std::string& what, const std::string& name) {
@@ -245,7 +240,7 @@ std::pair<int, int> parse_api_version(const std::string& text) {
   const auto major = number_in<int>(all.substr(0, dot));
   const auto minor = dot < all.size() ? number_in<int>(all.substr(dot + 1)) : std::nullopt;
   if (major && minor) return {*major, *minor};
-  throw EngineError(ISOGATE_UNAVAILABLE, "`" + one_line(text, 40) + "` is no version of the Engine API");
+  throw NetError(ISOGATE_UNAVAILABLE, "`" + one_line(text, 40) + "` is no version of the Engine API");
 }
 
 net::Target target_of(const EngineAddress& address) {
@@ -263,8 +258,8 @@ net::Target target_of(const EngineAddress& address) {
     } catch (const sdk::Error& error) {
       why = error.what();
     }
-    throw EngineError(ISOGATE_INVALID_ARGUMENT,
-                      "cannot speak TLS with " + target.text() + ": cannot use `" + path + "`: " + why);
+    throw NetError(ISOGATE_INVALID_ARGUMENT,
+                   "cannot speak TLS with " + target.text() + ": cannot use `" + path + "`: " + why);
   };
   const TlsFiles& files = *address.tls;
   target.tls =
@@ -275,7 +270,7 @@ net::Target target_of(const EngineAddress& address) {
 
 std::string in_path(const std::string& name) {
   if (!is_name(name, "_.-", 255))
-    throw EngineError(ISOGATE_INVALID_ARGUMENT, "`" + one_line(name, 80) + "` is no name that an Engine has");
+    throw NetError(ISOGATE_INVALID_ARGUMENT, "`" + one_line(name, 80) + "` is no name that an Engine has");
   return name;
 }
 

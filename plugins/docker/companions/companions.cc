@@ -161,7 +161,7 @@ std::string Companions::make(const Companion& companion) {
   try {
     row.id = services_.engine.create_container(row.name, container_of(services_.config, parts_, companion),
                                                Budget(Budget::kUsual, stop_.get()));
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     if (!error.maybe_done()) record({companion.name, "", "", ""});
     throw;
   }

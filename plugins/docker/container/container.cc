@@ -54,7 +54,7 @@ bool names(const std::string& text, const std::string& path) {
   return false;
 }
 
-bool names_own_paths(const Parts& parts, const EngineError& error) {
+bool names_own_paths(const Parts& parts, const NetError& error) {
   return names(error.what(), parts.workspace) || names(error.what(), parts.runner) ||
          (!parts.gate.empty() && names(error.what(), parts.gate)) ||
          (!parts.passwd.empty() && names(error.what(), parts.passwd)) ||
@@ -66,7 +66,7 @@ std::string why_spent(const sdk::RunnerLink& link) {
 }
 
 // An Engine names the source of a mount that it cannot create: only the log may have that.
-void hide_mount_sources(const Services& services, const Parts& parts, const EngineError& error) {
+void hide_mount_sources(const Services& services, const Parts& parts, const NetError& error) {
   std::vector<std::pair<std::string, std::string>> all;
   for (const Mount& each : services.config.mounts) all.emplace_back(each.source, each.target);
   for (const auto& [prefix, path] : parts.shared) all.emplace_back(path, "/mnt/" + prefix);
@@ -82,7 +82,7 @@ void hide_mount_sources(const Services& services, const Parts& parts, const Engi
 bool may_be_passing(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     return error.http_status() >= 500;
   } catch (...) {
     return false;
@@ -211,7 +211,7 @@ bool Container::open(const sdk::Call& call) try {
   if (adopt(call)) return true;
   make(call);
   return false;
-} catch (const EngineError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
@@ -220,7 +220,7 @@ bool Container::attach(const std::optional<sdk::Error>& refusal, const sdk::Call
   refusal_ = refusal;
   prepare(call);
   return adopt(call);
-} catch (const EngineError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
@@ -230,7 +230,7 @@ void Container::re_attach(const sdk::Call& call) try {
   if (adopt(call)) return;
   remove_network(services_, parts_.owner, directory_.get(), call);
   throw sdk::Error(ISOGATE_NO_SANDBOX, "no container of this sandbox runs that its next call could use");
-} catch (const EngineError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
@@ -283,7 +283,7 @@ std::string Container::create(const sdk::Call& call) {
   if (!parts_.user_namespace.empty()) turn = lock_for(services_.creating, call);
   try {
     return services_.engine.create_container(record_.name, body, call, services_.config.platform);
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     unsure_ = error.maybe_done();
     // Its own directories are there: this one made them.
     const bool elsewhere = error.http_status() == 400 && names_own_paths(parts_, error) &&
@@ -318,7 +318,7 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   begin_companions(call);
   try {
     services_.engine.start(record_.id, call);
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     hide_mount_sources(services_, parts_, error);
     throw;
   }
@@ -408,7 +408,7 @@ void Container::remove_surely(const std::string& which, const sdk::Call& call) {
     std::string why = "it is still there";
     try {
       services_.engine.remove(which, true, true, budget);
-    } catch (const EngineError& error) {
+    } catch (const NetError& error) {
       if (error.status() == ISOGATE_NOT_FOUND) return;
       if (error.http_status() == 0) throw;
       why = error.what();
@@ -490,7 +490,7 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const State& state, const 
     if (!link->prove(kAlive)) return nullptr;
     const State now = state_of(record_.id, call);
     return now.running && now.ours && why_changed(now).empty() ? link : nullptr;
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     if (error.status() == ISOGATE_CANCELLED || error.http_status() == 0) throw;
     services_.warn("cannot reach the runner of " + record_.name + ": " + error.what());
     return nullptr;
@@ -518,7 +518,7 @@ Container::Way Container::link(const sdk::Call& call) try {
   make(call);
   if (proven_) prove_again(call);
   return {link_, record_.id, record_.name};
-} catch (const EngineError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
@@ -558,13 +558,13 @@ void Container::take_over(const Parts& parts, const sdk::Call& call) try {
   try {
     services_.engine.rename(record_.id, name, call);
     record_.name = name;
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     services_.warn("the container " + record_.name + " keeps its name: " + error.what());
   }
   write_record(directory_.get(), record_);
   watch();
   if (companions_) companions_->belong_to(parts_.sandbox_id);
-} catch (const EngineError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
@@ -590,14 +590,14 @@ void Container::end(const sdk::Call& call) try {
                                               " could not be ended: " + error.what());
     throw;
   }
-} catch (const EngineError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
 void Container::purge(const sdk::Call& call) try {
   remove_workspace_volume(services_, parts_.owner, directory_.get(), call);
   remove_copies(services_, parts_.owner, call);
-} catch (const EngineError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
@@ -640,7 +640,7 @@ isogate_evidence Container::evidence(const sdk::Call& call, const isogate_eviden
     discard_soon();
     throw;
   }
-} catch (const EngineError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 

@@ -67,7 +67,7 @@ std::string create(Services& services, const Owner& owner, const std::string& na
       {"EnableIPv6", false}, {"Labels", labels_of(owner, "network")}, {"Options", options_of(config)}};
   try {
     return services.engine.create_network(name, body, call);
-  } catch (const EngineError& error) {
+  } catch (const NetError& error) {
     if (!says_no_addresses(error.what())) throw;
     throw sdk::Error(ISOGATE_RESOURCE_EXHAUSTED,
                      "this Engine has no addresses left for the network of another sandbox: end some, lower "

@@ -116,7 +116,7 @@ void with_filler(Services& services, const Owner& owner, const std::string& name
   } catch (...) {
     try {
       remove_filler(services, owner, name, Budget(kFillerPatience));
-    } catch (const EngineError& error) {
+    } catch (const NetError& error) {
       services.warn("the container " + name + ".filler stays for now: " + error.what());
     }
     throw;
@@ -205,7 +205,7 @@ void remove_copies(Services& services, const Owner& owner, const sdk::Call& call
   for (const Json& each : all) {
     try {
       remove(services, each.value("Name", ""), call);
-    } catch (const EngineError& error) {
+    } catch (const NetError& error) {
       if (error.http_status() != kInUse) throw;
     }
   }

@@ -15,7 +15,7 @@ constexpr size_t kListMost = size_t{64} << 20;
 std::string dump(const Json& body, const std::string& attempt) try {
   return body.dump();
 } catch (const Json::exception&) {
-  throw ApiError(ISOGATE_INVALID_ARGUMENT, "cannot " + attempt + ": a text is no UTF-8");
+  throw NetError(ISOGATE_INVALID_ARGUMENT, "cannot " + attempt + ": a text is no UTF-8");
 }
 
 ApiRequest about(const char* method, const char* verb, const Resource& what) {
@@ -37,7 +37,7 @@ Json parse(const std::string& text, const ApiRequest& request) {
   if (text.empty()) return nullptr;
   Json answer = parse_shallow(text);
   if (!answer.is_discarded()) return answer;
-  throw ApiError(ISOGATE_UNAVAILABLE,
+  throw NetError(ISOGATE_UNAVAILABLE,
                  "cannot " + (request.attempt.empty() ? request.path : request.attempt) +
                      ": the API server's answer is no JSON",
                  0, true);
@@ -49,7 +49,7 @@ constexpr size_t kNameMost = 253;
 const std::string& in_path(const std::string& name, const char* what) {
   if (name.size() > kNameMost || !is_alnum_or(name, "-.:") ||
       name.find_first_not_of('.') == std::string::npos)
-    throw ApiError(ISOGATE_INVALID_ARGUMENT,
+    throw NetError(ISOGATE_INVALID_ARGUMENT,
                    "`" + one_line(name, 80) + "` is no " + what + " that a cluster has");
   return name;
 }
@@ -107,7 +107,7 @@ Json Api::replace(const Resource& what, const Json& body, const Budget& budget, 
 
 Json Api::remove(const Resource& what, const Json& options, const Budget& budget) {
   if (what.name.empty())
-    throw ApiError(ISOGATE_INVALID_ARGUMENT, "cannot delete " + what.text() + ": no object is named");
+    throw NetError(ISOGATE_INVALID_ARGUMENT, "cannot delete " + what.text() + ": no object is named");
   if (options.is_null()) return call(about("DELETE", "delete", what), budget);
   return call(with_body("DELETE", "delete", what, options, {}), budget);
 }
@@ -118,7 +118,7 @@ Json Api::list(const Resource& what, const Selection& selection, const Budget& b
   if (!selection.fields.empty()) request.query.emplace_back("fieldSelector", selection.fields);
   request.query.emplace_back("limit", std::to_string(selection.page));
   const auto fail = [&](const char* why) {
-    throw ApiError(ISOGATE_UNAVAILABLE, "cannot " + request.attempt + ": " + why, 0, true);
+    throw NetError(ISOGATE_UNAVAILABLE, "cannot " + request.attempt + ": " + why, 0, true);
   };
   Json whole = {{"metadata", Json::object()}, {"items", Json::array()}};
   size_t bytes = 0;

@@ -4,7 +4,7 @@
 // Budget, which bounds waiting for its turn, connecting, sending and receiving: no caller hangs on a silent
 // server.
 //
-// Errors are thrown as ApiError: the API server's Status (api_error.h), ISOGATE_UNAVAILABLE when it cannot
+// Errors are thrown as NetError: the API server's Status (api_error.h), ISOGATE_UNAVAILABLE when it cannot
 // be reached, is late, breaks off or sends an invalid response (maybe_done() reports that it may have
 // happened), ISOGATE_CANCELLED.
 //

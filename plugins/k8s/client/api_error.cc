@@ -34,7 +34,7 @@ isogate_status status_of(int http_status, const std::string& reason) {
 
 }  // namespace
 
-ApiError refusal(const std::string& attempt, int http_status, std::string_view body, std::string_view name) {
+NetError refusal(const std::string& attempt, int http_status, std::string_view body, std::string_view name) {
   constexpr size_t kReasonMost = 60;
   const auto json = parse_shallow(body);
   const bool is_status = json.is_object() && text_at(json, "kind") == "Status";

@@ -1,5 +1,5 @@
-// Failures of a cluster: a NetError that also has the API server's name for it. Its message never holds a
-// token, a key or the output of a credential plugin.
+// Failures of a cluster. Their reason() is the API server's, and their message never holds a token, a key or
+// the output of a credential plugin.
 #pragma once
 
 #include <string>
@@ -9,18 +9,7 @@
 
 namespace isogate::k8s {
 
-class ApiError : public net::NetError {
- public:
-  ApiError(isogate_status status, std::string message, int http_status = 0, bool sent = false,
-           std::string reason = {})
-      : NetError(status, std::move(message), http_status, sent), reason_(std::move(reason)) {}
-  // Of the Status object: "NotFound", "AlreadyExists", "Conflict", "Expired", "Forbidden", …; may be empty.
-  [[nodiscard]] const std::string& reason() const { return reason_; }
-
- private:
-  std::string reason_;
-};
-
+using net::NetError;
 using net::one_line;
 
 // An answer other than the wanted one, a Status object as a rule: "cannot `attempt`: the API server answered
@@ -28,7 +17,7 @@ using net::one_line;
 // other 404s and 409s, 410, 429 and 5xx are ISOGATE_UNAVAILABLE; 401 and 403 ISOGATE_PERMISSION_DENIED; 400,
 // 413 and 422 ISOGATE_INVALID_ARGUMENT. `name`: of the requested object; a 404 of anything else, for example
 // its namespace, says nothing about it and is ISOGATE_UNAVAILABLE. Empty: no object.
-ApiError refusal(const std::string& attempt, int http_status, std::string_view body,
+NetError refusal(const std::string& attempt, int http_status, std::string_view body,
                  std::string_view name = {});
 
 }  // namespace isogate::k8s

@@ -10,11 +10,6 @@ namespace {
 constexpr size_t kReasonMost = 65536;
 constexpr int kMostRepeats = 5;
 
-// The same error, with what was attempted in front.
-ApiError during(const std::string& attempt, const net::NetError& error) {
-  return {error.status(), "cannot " + attempt + ": " + error.what(), error.http_status(), error.maybe_done()};
-}
-
 net::Target target_of(const ClusterAccess& access, const Identity& identity) {
   net::Target target{.name = "the API server",
                      .address = access.text(),
@@ -32,7 +27,7 @@ net::Target target_of(const ClusterAccess& access, const Identity& identity) {
   try {
     target.tls->authority = read_secret(access.authority, "certificate-authority");
   } catch (const sdk::Error& error) {
-    throw ApiError(ISOGATE_INVALID_ARGUMENT, "cannot speak TLS with " + target.text() + ": " + error.what());
+    throw NetError(ISOGATE_INVALID_ARGUMENT, "cannot speak TLS with " + target.text() + ": " + error.what());
   }
   return target;
 }
@@ -42,8 +37,8 @@ std::string attempt_of(const ApiRequest& request) {
 }
 
 [[noreturn]] void too_late(Budget::Outcome outcome) {
-  if (outcome == Budget::Outcome::kCancelled) throw ApiError(ISOGATE_CANCELLED, "cancelled");
-  throw ApiError(ISOGATE_UNAVAILABLE, "its turn did not come in time: too many requests to this cluster");
+  if (outcome == Budget::Outcome::kCancelled) throw NetError(ISOGATE_CANCELLED, "cancelled");
+  throw NetError(ISOGATE_UNAVAILABLE, "its turn did not come in time: too many requests to this cluster");
 }
 
 // Seconds, as Kubernetes has it; a date is not.
@@ -133,7 +128,7 @@ std::unique_ptr<HttpConnection> Api::Impl::connect(const Identity& identity, con
 std::unique_ptr<HttpConnection> Api::Impl::connect_renewed(Identity& identity, const Budget& budget) const {
   try {
     return connect(identity, budget);
-  } catch (const net::NetError& error) {
+  } catch (const NetError& error) {
     const bool shown = !identity.certificate.empty() || !identity.key.empty();
     if (error.status() != ISOGATE_INVALID_ARGUMENT || !shown) throw;
   }
@@ -157,7 +152,7 @@ Api::Impl::Asked Api::Impl::ask(const ApiRequest& request, const Query& upgrade,
     try {
       HttpHead head = connection->exchange(written(request, upgrade, identity), budget);
       return {std::move(connection), std::move(head), std::move(identity)};
-    } catch (const net::NetError&) {
+    } catch (const NetError&) {
       const bool stale = reused && !connection->answered() && connection->broken_off();
       if (!stale || repeat_of(request, upgrade) != Repeat::kAlways) throw;
     }
@@ -179,7 +174,7 @@ bool Api::Impl::may_try_again(Asked& asked, Repeat repeat, const std::string& sa
   if (!busy && !(status == 503 && pause && repeat == Repeat::kAlways)) return false;
   const auto wait = std::chrono::milliseconds(pause.value_or(std::chrono::seconds(1)));
   if (budget.left() <= wait) return false;
-  if (budget.wait(-1, 0, wait) == Budget::Outcome::kCancelled) throw ApiError(ISOGATE_CANCELLED, "cancelled");
+  if (budget.wait(-1, 0, wait) == Budget::Outcome::kCancelled) throw NetError(ISOGATE_CANCELLED, "cancelled");
   return true;
 }
 
@@ -195,7 +190,7 @@ ApiStream Api::Impl::open(const ApiRequest& request, const Query& upgrade, bool 
       return {std::move(asked.connection), std::move(asked.head), std::move(asked.identity.certificate)};
     }
     if (status < 400)
-      throw ApiError(ISOGATE_UNAVAILABLE,
+      throw NetError(ISOGATE_UNAVAILABLE,
                      "the API server answered " + std::to_string(status) + ", which was not expected", 0,
                      true);
     const std::string said = asked.connection->read_reason(kReasonMost, budget);
@@ -203,13 +198,9 @@ ApiStream Api::Impl::open(const ApiRequest& request, const Query& upgrade, bool 
     if (repeats == kMostRepeats || !may_try_again(asked, repeat_of(request, upgrade), said, renewed, budget))
       throw refusal(attempt_of(request), status, said, request.name);
   }
-} catch (const ApiError& error) {
+} catch (const NetError& error) {
   if (error.http_status() != 0 || error.status() == ISOGATE_CANCELLED) throw;
-  throw during(attempt_of(request), error);
-} catch (const net::NetError& error) {
-  if (error.status() == ISOGATE_CANCELLED)
-    throw ApiError(ISOGATE_CANCELLED, error.what(), 0, error.maybe_done());
-  throw during(attempt_of(request), error);
+  throw error.during(attempt_of(request));
 }
 
 std::string Api::Impl::text(const ApiRequest& request, const Budget& budget) {
@@ -218,8 +209,8 @@ std::string Api::Impl::text(const ApiRequest& request, const Budget& budget) {
     std::string all = stream.connection->read_body(limits.answer_most, budget);
     give(std::move(stream.connection), stream.certificate);
     return all;
-  } catch (const net::NetError& error) {
-    throw during(attempt_of(request), error);
+  } catch (const NetError& error) {
+    throw error.during(attempt_of(request));
   }
 }
 

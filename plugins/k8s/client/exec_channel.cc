@@ -432,7 +432,7 @@ ApiRequest written(const ExecRequest& request) {
 // Throws unless the server agreed, by RFC 6455, to an offered protocol. True: to v5.
 bool agreed(const HttpHead& head, const std::string& key, const std::string& attempt) {
   const auto fail = [&](const char* why) {
-    throw ApiError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": " + why, 0, true);
+    throw NetError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": " + why, 0, true);
   };
   if (to_lower(head.header("upgrade")) != "websocket" ||
       head.header("sec-websocket-accept") != net::websocket_accept(key))

@@ -43,7 +43,7 @@ bool is_exec_status(std::string_view text);
 
 class ExecChannel : public sdk::RunnerStream {
  public:
-  // Offers v5.channel.k8s.io and v4.channel.k8s.io. Throws ApiError: ISOGATE_NOT_FOUND where there is no such
+  // Offers v5.channel.k8s.io and v4.channel.k8s.io. Throws NetError: ISOGATE_NOT_FOUND where there is no such
   // pod, ISOGATE_UNAVAILABLE, ISOGATE_CANCELLED. A program that cannot start ends it later.
   static std::unique_ptr<ExecChannel> open(Api& api, const ExecRequest& request, const Budget& budget);
 

@@ -17,7 +17,7 @@ std::string metadata_text(const Json& object, const char* field) {
 std::string uid_of(const Json& object) {
   std::string uid = metadata_text(object, "uid");
   if (!uid.empty()) return uid;
-  throw ApiError(ISOGATE_UNAVAILABLE, "the API server described an object without its metadata.uid", 200);
+  throw NetError(ISOGATE_UNAVAILABLE, "the API server described an object without its metadata.uid", 200);
 }
 
 }  // namespace isogate::k8s

@@ -65,7 +65,7 @@ void Watch::Impl::run() {
     try {
       if (version.empty()) take_list();
       follow();
-    } catch (const net::NetError& error) {
+    } catch (const NetError& error) {
       if (error.http_status() == 410) version.clear();
       if (is_signalled(end.get())) return;
       if (error.http_status() != 410) say_lost(error.what());

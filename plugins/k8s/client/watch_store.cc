@@ -19,7 +19,7 @@ void WatchLines::add(std::string_view bytes) {
   while (!bytes.empty()) {
     const size_t end = std::min(bytes.find('\n'), bytes.size());
     if (line_.size() + end > most_)
-      throw ApiError(ISOGATE_UNAVAILABLE, "the API server sent an event that is too big");
+      throw NetError(ISOGATE_UNAVAILABLE, "the API server sent an event that is too big");
     line_ += bytes.substr(0, end);
     if (end == bytes.size()) return;
     bytes.remove_prefix(end + 1);
@@ -30,11 +30,11 @@ void WatchLines::add(std::string_view bytes) {
 WatchEvent parse_event(const std::string& line) {
   Json event = parse_shallow(line);
   if (!member(event, "object").is_object())
-    throw ApiError(ISOGATE_UNAVAILABLE, "the API server sent an event that is no JSON");
+    throw NetError(ISOGATE_UNAVAILABLE, "the API server sent an event that is no JSON");
   return {text_at(event, "type"), std::move(event["object"])};
 }
 
-ApiError error_of(const WatchEvent& event, const std::string& attempt) {
+NetError error_of(const WatchEvent& event, const std::string& attempt) {
   const Json& code = member(event.object, "code");
   const uint64_t number = code.is_number_integer() ? code.get<uint64_t>() : 0;
   return refusal(attempt, number >= 400 && number < 600 ? static_cast<int>(number) : 500,
@@ -43,7 +43,7 @@ ApiError error_of(const WatchEvent& event, const std::string& attempt) {
 
 WatchStore::Key WatchStore::key_of(const Json& object) {
   Key key{metadata_text(object, "namespace"), metadata_text(object, "name")};
-  if (key.second.empty()) throw ApiError(ISOGATE_UNAVAILABLE, "the API server sent an object without name");
+  if (key.second.empty()) throw NetError(ISOGATE_UNAVAILABLE, "the API server sent an object without name");
   (void)uid_of(object);
   return key;
 }

@@ -17,7 +17,7 @@ class WatchLines {
  public:
   WatchLines(size_t most, std::function<void(const std::string&)> take)
       : most_(most), take_(std::move(take)) {}
-  // Passes on each line that is complete now, without its end. Throws ApiError for one of more than `most`
+  // Passes on each line that is complete now, without its end. Throws NetError for one of more than `most`
   // bytes, and what `take` throws.
   void add(std::string_view bytes);
 
@@ -31,13 +31,13 @@ struct WatchEvent {
   std::string type;  // "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"; others are ignored
   Json object;
 };
-// Throws ApiError for an invalid line. Pure.
+// Throws NetError for an invalid line. Pure.
 WatchEvent parse_event(const std::string& line);
 
 // The message of an ERROR. Pure.
-ApiError error_of(const WatchEvent& event, const std::string& attempt);
+NetError error_of(const WatchEvent& event, const std::string& attempt);
 
-// The known objects, and the callbacks when they change. An object without name or uid is an ApiError.
+// The known objects, and the callbacks when they change. An object without name or uid is an NetError.
 class WatchStore {
  public:
   explicit WatchStore(const WatchEvents& events) : events_(events) {}  // borrowed

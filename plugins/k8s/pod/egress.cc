@@ -29,9 +29,8 @@ ApiServers servers_of(Services& services, const sdk::Call& call) {
   if (services.config.open_network || !services.config.egress_to.empty()) return servers;
   try {
     servers.addresses = net::addresses_of(access.host, Budget(call, kNames));
-  } catch (const net::NetError& error) {
-    if (!access.proxy || error.status() == ISOGATE_CANCELLED)
-      throw ApiError(error.status(), error.what(), error.http_status(), error.maybe_done());
+  } catch (const NetError& error) {
+    if (!access.proxy || error.status() == ISOGATE_CANCELLED) throw;
     services.warn_once("sandboxes are not tried against the API server: " + std::string(error.what()));
   }
   if (servers.addresses.size() > kMostServers) servers.addresses.resize(kMostServers);
@@ -45,7 +44,7 @@ Node node_of(Services& services, const PodState& pod, const sdk::Call& call) {
   try {
     const uint16_t port = kubelet_port_of(services.api.get({"v1", "", "nodes", pod.node}, call));
     if (port != 0) node.ports.push_back(port);
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     if (error.http_status() != 403 && error.status() != ISOGATE_NOT_FOUND) throw;
   }
   return node;

@@ -41,7 +41,7 @@ class Pods {
   Pods(const Pods&) = delete;
   Pods& operator=(const Pods&) = delete;
 
-  // As the API server reports now. Throws ApiError, also if it is no pod.
+  // As the API server reports now. Throws NetError, also if it is no pod.
   PodState look(const std::string& name, const Budget& budget);
   // Waits until `done` accepts its state, or the time has passed: then returns the last state. Throws
   // ISOGATE_CANCELLED, and what look() throws.

@@ -204,7 +204,7 @@ std::string why_not_taken(Services& services, const Json& pod, const Budget& bud
     if (kind == Provision::kSandboxClaim) return why_pool_unfit(services, pod, budget);
     const std::string weaker = weaker_than(held_by(body), held_by(made));
     return weaker.empty() ? "" : "its " + plural + " hold weaker pods than they are given: " + weaker;
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     if (error.http_status() == 404)
       return "the cluster has no CustomResourceDefinition " + plural + " of " + version +
              ": install it with its controller, or write another `provision`";

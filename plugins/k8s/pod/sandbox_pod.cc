@@ -343,7 +343,7 @@ void SandboxPod::end(const sdk::Call& call) try {
   if (lease_.find(call)) return stop(call);
   release();
   discard(call);
-} catch (const ApiError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
@@ -385,7 +385,7 @@ void SandboxPod::in_time(const sdk::Call& call, const std::function<void(const s
   const BoundedCall bounded(call, seconds(services_.config.open_timeout_sec));
   try {
     work(bounded.call());
-  } catch (const ApiError&) {
+  } catch (const NetError&) {
     if (bounded.is_late()) too_late();
     rethrow_as_ours(services_, std::current_exception());
   } catch (const sdk::Error& error) {
@@ -423,7 +423,7 @@ void SandboxPod::prepare_policy(const sdk::Call& call) {
     try {
       services_.api.create(services_.policies(), policy, call);
       return;
-    } catch (const ApiError& error) {
+    } catch (const NetError& error) {
       if (error.status() != ISOGATE_ALREADY_EXISTS || Clock::now() - since > kEnding) throw;
     }
     if (const auto there = services_.api.find(services_.policies(name), call)) {
@@ -445,7 +445,7 @@ void SandboxPod::prepare_workspace(const sdk::Call& call) {
     record.claim_uid =
         uid_of(services_.api.create(services_.claims(), claim_of(services_.config, parts_, limits_), call));
     return wait_for_volume(call);
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     if (error.status() != ISOGATE_ALREADY_EXISTS) throw;
   }
   // A claim of this sandbox, created when its gateway was killed.
@@ -500,7 +500,7 @@ bool SandboxPod::is_there(Place place, const sdk::Call& call) {
   try {
     const auto there = services_.api.find(services_.claims(record.claim), call);
     return there && uid_of(*there) == record.claim_uid && !is_ending(*there);
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     if (error.http_status() != 403) throw;
     return true;
   }
@@ -582,7 +582,7 @@ void SandboxPod::purge(const sdk::Call& call, bool stranger) try {
   closing_ = true;
   if (stranger && lease_.find(call) && has_others()) return forget_user();
   remove_all(call);
-} catch (const ApiError&) {
+} catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
@@ -645,7 +645,7 @@ void SandboxPod::Tie::check(Services& services, const Budget& budget) {
     why = what_policy_lacks(policy,
                             services.api.get(services.policies(policy.at("metadata").at("name")), budget));
   if (!why.empty())
-    throw ApiError(ISOGATE_NOT_FOUND, "the pod " + record.pod + " is not the one before: " + why);
+    throw NetError(ISOGATE_NOT_FOUND, "the pod " + record.pod + " is not the one before: " + why);
 }
 
 // With one exec for each of its streams, which are reconnected when they are lost, always to this same pod.
@@ -665,7 +665,7 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call, mill
     }
     return sdk::RunnerLink::connect(ExecChannel::open(services_.api, request, Budget(call, kConnect)),
                                     patience, call, kKilled);
-  } catch (const ApiError&) {
+  } catch (const NetError&) {
     throw;
   } catch (const sdk::Error& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
@@ -680,7 +680,7 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
   for (int tries = 0;; ++tries) {
     try {
       return connect(call, kHello);
-    } catch (const ApiError& error) {
+    } catch (const NetError& error) {
       if (error.status() == ISOGATE_NOT_FOUND) return nullptr;
       if (error.status() == ISOGATE_CANCELLED || error.http_status() == 0 || tries > 0) throw;
     } catch (const sdk::Error& error) {

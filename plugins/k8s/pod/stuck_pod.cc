@@ -38,7 +38,7 @@ Found say_hello(Services& services, const ExecRequest& request, const sdk::Call&
     auto stream = std::make_unique<Tried>(std::move(channel), before);
     sdk::RunnerLink::connect(std::move(stream), patience, call)->close("it was only tried");
     return Found::kSpeaks;
-  } catch (const ApiError&) {
+  } catch (const NetError&) {
     return Found::kUnknown;
   } catch (const sdk::Error& error) {
     const bool broke_off = before && !before->has_status;

@@ -62,7 +62,7 @@ void prove_machine(Services& services, sdk::RunnerLink& link, const PodState& po
     const Json node = services.api.get({"v1", "", "nodes", pod.node}, call);
     why = why_no_machine(node, read_inside(link, "/proc/sys/kernel/random/boot_id", call),
                          read_inside(link, "/proc/cpuinfo", call));
-  } catch (const ApiError& error) {
+  } catch (const NetError& error) {
     if (error.http_status() != 403) throw;
     why =
         "that is known by its node's boot, and these credentials may not get nodes: "

@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kLongest{30'000};
 constexpr size_t kPrintedMost = 1 << 20;
 
 [[noreturn]] void fail(const CredentialPlugin& plugin, const std::string& why) {
-  throw ApiError(ISOGATE_PERMISSION_DENIED,
+  throw NetError(ISOGATE_PERMISSION_DENIED,
                  "cannot log in: credential plugin `" + one_line(plugin.command, 200) + "` " + why +
                      (plugin.install_hint.empty() ? "" : "; see its install hint"));
 }
@@ -54,7 +54,7 @@ std::string run(const CredentialPlugin& plugin, const Budget& budget) {
   if (!end) fail(plugin, "cannot be run: " + std::generic_category().message(end.error().os_errno));
   switch (end->how) {
     case ProgramEnd::How::kCancelled:
-      throw ApiError(ISOGATE_CANCELLED, "cancelled");
+      throw NetError(ISOGATE_CANCELLED, "cancelled");
     case ProgramEnd::How::kLate:
       fail(plugin, "was not done in time");
     case ProgramEnd::How::kFlooded:

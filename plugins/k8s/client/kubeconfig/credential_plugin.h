@@ -15,10 +15,10 @@ struct PluginAnswer {
 };
 
 // At most 30 s, and within the budget; then its process group is killed. It has this process's environment
-// and its own variables, no input, and its stderr is discarded. Throws ApiError.
+// and its own variables, no input, and its stderr is discarded. Throws NetError.
 PluginAnswer run_credential_plugin(const CredentialPlugin& plugin, const Budget& budget);
 
-// Parses its output. Throws ApiError, whose message has none of it.
+// Parses its output. Throws NetError, whose message has none of it.
 PluginAnswer parse_exec_credential(const CredentialPlugin& plugin, const std::string& printed);
 
 // Credentials without a plugin.

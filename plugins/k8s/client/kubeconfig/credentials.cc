@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::seconds kReadAgain{60};
 
-ApiError denied(const std::string& why) { return {ISOGATE_PERMISSION_DENIED, "cannot log in: " + why}; }
+NetError denied(const std::string& why) { return {ISOGATE_PERMISSION_DENIED, "cannot log in: " + why}; }
 
 // A header's value must not contain what would end it.
 std::string bearer(std::string token, const std::string& source) {
@@ -71,7 +71,7 @@ class PluginCredentials : public Credentials {
       if (!running_) return renew(lock, budget);
       const auto left = std::min<Budget::Clock::duration>(budget.left(), kWaitAtOnce);
       ran_.wait(lock, budget.cancel_fd(), std::chrono::ceil<std::chrono::milliseconds>(left));
-      if (is_signalled(budget.cancel_fd())) throw ApiError(ISOGATE_CANCELLED, "cancelled");
+      if (is_signalled(budget.cancel_fd())) throw NetError(ISOGATE_CANCELLED, "cancelled");
       if (budget.over()) throw denied("the credential plugin was not done in time");
     }
   }
@@ -134,7 +134,7 @@ Identity read_identity(const CredentialFiles& files) try {
   else if (!files.username.empty())
     identity.authorization = "Basic " + base64_encode(files.username + ":" + files.password);
   return identity;
-} catch (const ApiError&) {
+} catch (const NetError&) {
   throw;
 } catch (const sdk::Error& error) {
   throw denied(error.what());

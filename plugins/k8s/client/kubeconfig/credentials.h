@@ -35,7 +35,7 @@ class Credentials {
  public:
   virtual ~Credentials() = default;
   // The credentials that are valid now; reads the file or runs the plugin if necessary, one thread
-  // for all. Throws ApiError: ISOGATE_PERMISSION_DENIED with the file or program that does not give
+  // for all. Throws NetError: ISOGATE_PERMISSION_DENIED with the file or program that does not give
   // any, ISOGATE_CANCELLED.
   virtual Identity current(const Budget& budget) = 0;
   // The API server answered 401 to `identity`, or it is broken: the next current() gets new credentials,
