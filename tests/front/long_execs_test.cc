@@ -116,6 +116,15 @@ TEST_F(LongExecsTest, WhatHasNoFileStays) {
   EXPECT_EQ(kept(), "a1 a3 ");
 }
 
+TEST_F(LongExecsTest, OfTooManyThatEndedATenantsFirstIsForgotten) {
+  end(make("b", "b1"));
+  for (size_t i = 0; i <= LongExecs::kMostEnded; ++i) end(make("a", "a" + std::to_string(i)));
+  EXPECT_EQ(execs_.of("a").size(), LongExecs::kMostEnded);
+  EXPECT_EQ(execs_.find("a", "a0"), nullptr);
+  EXPECT_NE(execs_.find("a", "a1"), nullptr);
+  EXPECT_NE(execs_.find("b", "b1"), nullptr) << "it is older, but of another tenant";
+}
+
 TEST_F(LongExecsTest, OneThatWaitsInTheQueueHoldsNoDescriptor) {
   const size_t before = open_pipes();
   ExecSpec spec;
