@@ -37,7 +37,7 @@ build "$preset" -DISOGATE_BENCH=OFF
 
 # Real engines, in a separate directory. An engine whose address is in the environment is used
 # unchanged.
-said= cluster_build= sanitizer_build= failed=0 unserved=
+cluster_build= sanitizer_build= failed=0 unserved=
 engines=$(mktemp -d /var/tmp/isogate-engines.XXXXXX)
 chmod 0711 "$engines"
 export ISOGATE_TEST_ENGINES=$engines
@@ -53,7 +53,7 @@ stop_engines() {
   for kind in k8s k8s-oldest; do tests/engines/kubernetes.sh down "$engines/$kind" || true; done
   rm -rf "$engines/reports" "$engines"/*.log
   rmdir "$engines"
-  rm -f "$said"
+  rm -f "$engines".{said,suites}
 }
 trap stop_engines EXIT
 without=${ISOGATE_WITHOUT:-}
@@ -101,6 +101,7 @@ run_tests() {
   shift
   ctest --preset "$preset" --output-on-failure --parallel "${ISOGATE_TEST_PARALLEL:-8}" "$@" |
     tee -a "$said" || failed=1
+  cat "build/$preset/Testing/Temporary/LastTest.log" >> "$engines.suites"
 }
 
 # beside COMMAND…: in a separate session, which yields to the tests. A session has its share of the processors
@@ -159,7 +160,7 @@ if [ "$preset" = dev ]; then
 fi
 
 say "skipped"
-python3 tests/reports.py skipped "$reports"
+python3 tests/reports.py skipped "$reports" "$engines.suites"
 
 say "failed"
 python3 tests/reports.py failed "$reports" "$said"

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""What GoogleTest's suites reported in DIRECTORY/SUITE/PROGRAM.xml.
+"""What suites reported: those of GoogleTest in DIRECTORY/SUITE/PROGRAM.xml, others in what they printed.
 
-reports.py skipped DIRECTORY   the cases that were skipped, by program and reason
+reports.py skipped DIRECTORY LOG
+                               the cases that were skipped, by program and reason; of other suites the lines in LOG (all
+                               logs of ctest, which have the output of each suite) that say so
 reports.py failed DIRECTORY SAID
                                the cases that failed, with what each said (at most 25 lines), what failed outside of
                                cases, and where suites stopped that did not end; of suites that fail otherwise the
@@ -30,7 +32,17 @@ def name_of(case):
     return f"{case.get('classname')}.{case.get('name')}"
 
 
-def print_skipped(directory):
+def skipped_in(log):
+    """(suite, line): how unittest, pytest -rs, and scripts that end with 77 say it."""
+    suite = None
+    for line in pathlib.Path(log).read_text(errors="replace").split("\n"):
+        begun = re.match(r"\d+/\d+ Test: (\S+)$", line)
+        suite = begun.group(1) if begun else suite
+        if re.match(r"(SKIPPED \[\d+\]|SKIPPED:|(.* )?skipped(:| ')) *\S", line, re.IGNORECASE):
+            yield suite, line.strip()
+
+
+def print_skipped(directory, log):
     found = collections.defaultdict(set)  # (program, reason) → cases
     for _, program, case in cases_of(directory):
         for skip in case.findall("skipped"):
@@ -39,6 +51,8 @@ def print_skipped(directory):
     for (program, reason), cases in sorted(found.items()):
         print(f"  {program}: {len(cases)} skipped, {min(cases)}{' …' if len(cases) > 1 else ''}: {reason}")
     print(f"{sum(map(len, found.values()))} cases skipped")
+    for suite, line in sorted(set(skipped_in(log))):
+        print(f"  {suite}: {line[:200]}")
 
 
 def output_of_failed(said):
