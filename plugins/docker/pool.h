@@ -28,7 +28,7 @@ struct PooledContainer {
   std::shared_ptr<SandboxDisk> disk;
   std::unique_ptr<Container> container;
 
-  [[nodiscard]] bool warm() const { return container->link_if_connected() != nullptr; }
+  [[nodiscard]] bool warm() const { return container->seems_connected(); }
 };
 
 class Pool final : WarmPool<PooledContainer>::Source {

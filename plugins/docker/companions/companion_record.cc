@@ -29,7 +29,8 @@ std::vector<CompanionRecord> read_companions(int directory) {
     return records;
   } catch (const Json::exception&) {
     throw sdk::Error(ISOGATE_INTERNAL,
-                     "the record of the sandbox's companions is damaged: purge the sandbox");
+                     "the record of the sandbox's companions is damaged: an operator must remove "
+                     "their containers, and then the file `companions` in the directory of the sandbox");
   }
 }
 

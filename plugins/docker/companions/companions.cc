@@ -8,6 +8,7 @@
 #include "lib/thread.h"
 #include "plugins/common/bounded_call.h"
 #include "plugins/common/or_throw.h"
+#include "plugins/docker/await_late.h"
 
 namespace isogate::docker {
 namespace {
@@ -135,7 +136,11 @@ std::string Companions::bring_up(const Companion& companion) {
   const CompanionRecord before = recorded(companion.name);
   std::string id = before.id;
   if (!before.name.empty()) {
-    const State state = state_of(id.empty() ? before.name : id, before.name);
+    State state;
+    await_late(id.empty(), Budget(kMadeLate, stop_.get()), [&] {
+      state = state_of(id.empty() ? before.name : id, before.name);
+      return state.exists;
+    });
     if (state.exists && !state.ours)
       services_.warn("what is recorded as " + named(companion) +
                      " is not what this gateway made: it is left alone");
@@ -258,26 +263,14 @@ bool is_companion(const Json& seen, const Owner& owner, const std::string& name)
   return carries(member(member(seen, "Config"), "Labels"), owner) && (its == name || its == "/" + name);
 }
 
-namespace {
-
-constexpr milliseconds kRemovedLate{3'000};
-
-// One that was about to be created may still appear.
-std::optional<Json> look_for(Services& services, const CompanionRecord& companion, const sdk::Call& call) {
-  const Budget late(call, kRemovedLate);
-  for (;;) {
-    auto seen = services.engine.find(companion.id.empty() ? companion.name : companion.id, call);
-    if (seen || !companion.id.empty() || late.over()) return seen;
-    if (late.wait(-1, 0, milliseconds(100)) == Budget::Outcome::kCancelled) call.check();
-  }
-}
-
-}  // namespace
-
 void remove_companions(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   for (const CompanionRecord& each : read_companions(directory)) {
     if (each.name.empty()) continue;
-    const auto seen = look_for(services, each, call);
+    std::optional<Json> seen;
+    await_late(each.id.empty(), Budget(call, kMadeLate), [&] {
+      seen = services.engine.find(each.id.empty() ? each.name : each.id, call);
+      return seen.has_value();
+    });
     if (!seen || !is_companion(*seen, owner, each.name)) continue;
     net::unless_gone([&] { services.engine.remove(seen->at("Id"), true, true, call); });
   }

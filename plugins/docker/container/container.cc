@@ -18,6 +18,7 @@
 #include "plugins/common/or_throw.h"
 #include "plugins/common/run_own.h"
 #include "plugins/common/wait_for.h"
+#include "plugins/docker/await_late.h"
 #include "plugins/docker/container/network.h"
 #include "plugins/docker/container/profile.h"
 #include "plugins/docker/container/seccomp.h"
@@ -31,8 +32,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kDialIn{5'000}, kHello{10'000}, kRedial{10'000}, kAlive{3'000}, kMadeLate{3'000},
-    kChecked{10'000};
+constexpr milliseconds kDialIn{5'000}, kHello{10'000}, kRedial{10'000}, kAlive{3'000}, kChecked{10'000};
 constexpr milliseconds kContainerPatience{2'000}, kRemoval{20'000};
 
 // How long a cancelled exec may take to end before the container is killed from outside. For a remote Engine
@@ -122,12 +122,11 @@ Container::State Container::state_of(const std::string& which, const sdk::Call& 
 
 Container::State Container::state_of_recorded(const sdk::Call& call) const {
   const std::string& which = record_.id.empty() ? record_.name : record_.id;
-  const auto until = std::chrono::steady_clock::now() + kMadeLate;
-  State state = state_of(which, call);
-  while (unsure_ && !state.exists && std::chrono::steady_clock::now() < until) {
-    if (Budget(call).wait(-1, 0, milliseconds(100)) == Budget::Outcome::kCancelled) call.check();
+  State state;
+  await_late(unsure_, Budget(call, kMadeLate), [&] {
     state = state_of(which, call);
-  }
+    return state.exists;
+  });
   return state;
 }
 
@@ -163,7 +162,7 @@ std::string Container::why_unfit(const State& state) const {
 }
 
 // The recorded container, if it runs and is exactly the one that we created and measured.
-bool Container::adopt(const sdk::Call& call) {
+bool Container::adopt(const sdk::Call& call, bool to_close) {
   const auto record = read_record(directory_.get());
   if (!record) return false;
   record_ = *record;
@@ -182,6 +181,7 @@ bool Container::adopt(const sdk::Call& call) {
     discard(call);
     return false;
   }
+  if (state.paused && to_close) return false;
   refuse_paused(state);
   proven_ = record_.proof;
   link_ = reconnect(state, call);
@@ -219,7 +219,7 @@ bool Container::attach(const std::optional<sdk::Error>& refusal, const sdk::Call
   const auto lock = alone(call);
   refusal_ = refusal;
   prepare(call);
-  return adopt(call);
+  return adopt(call, true);
 } catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
@@ -228,6 +228,7 @@ void Container::re_attach(const sdk::Call& call) try {
   const auto lock = alone(call);
   prepare(call);
   if (adopt(call)) return;
+  discard(call);  // its companions are there
   remove_network(services_, parts_.owner, directory_.get(), call);
   throw sdk::Error(ISOGATE_NO_SANDBOX, "no container of this sandbox runs that its next call could use");
 } catch (const NetError&) {
@@ -340,8 +341,9 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   auto link = connect(state, std::move(gate), call);
   if (!link && !state_of(record_.id, call).running)
     not_usable("the sandbox's container ended before its runner came: " + how_it_ended(record_.id, call));
-  if (link || services_.config.transport == RunnerTransport::kSocket || parts_.gate.empty()) {
-    if (link) return link;
+  if (link) return link;
+  if (services_.config.transport == RunnerTransport::kSocket || parts_.gate.empty() ||
+      services_.transport() == RunnerTransport::kSocket) {
     not_usable("the runner in the sandbox's container did not come over its socket within 5 s");
   }
   services_.settle(RunnerTransport::kStream, "the runner did not come over its socket within 5 s");
@@ -392,7 +394,14 @@ void Container::watch() {
   if (link_) services_.watch.add(record_.id, record_.name, record_.shape, link_);
 }
 
+void Container::disconnect() {
+  services_.watch.forget(record_.id);
+  if (link_) link_->close("the container is removed");
+  link_.reset();
+}
+
 void Container::discard_soon() noexcept {
+  disconnect();  // whatever comes: it is not used
   try {
     const BoundedCall soon(kContainerPatience);
     discard(soon.call());
@@ -422,9 +431,7 @@ void Container::remove_surely(const std::string& which, const sdk::Call& call) {
 // Removes what is recorded, if it is ours.
 void Container::discard(const sdk::Call& call) {
   companions_.reset();
-  services_.watch.forget(record_.id);
-  if (link_) link_->close("the container is removed");
-  link_.reset();
+  disconnect();
   const std::string which = record_.id.empty() ? record_.name : record_.id;
   if (!which.empty()) {
     remove_filler(services_, parts_.owner, record_.name, call);
@@ -535,6 +542,11 @@ bool Container::is_unproven() {
 std::shared_ptr<sdk::RunnerLink> Container::link_if_connected() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   return lock && link_ && link_->alive() ? link_ : nullptr;
+}
+
+bool Container::seems_connected() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return !lock || (link_ && link_->alive());
 }
 
 // The name is for people: what counts is the id.

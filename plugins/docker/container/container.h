@@ -61,6 +61,8 @@ class Container {
   bool is_unproven();
   // Its runner, if it is connected now; else null.
   std::shared_ptr<sdk::RunnerLink> link_if_connected();
+  // Also while another thread has it: waits for none.
+  bool seems_connected();
   // In a few words how the container with that id ended, for the call that saw it; empty: it runs.
   std::string how_it_ended(const std::string& id, const sdk::Call& call) const;
   // Releases the runner: what it runs ends.
@@ -90,13 +92,14 @@ class Container {
   // How its limits in force differ from those that were asked for; empty: they do not, or need not be in
   // force.
   [[nodiscard]] std::string why_unlimited(const State& state) const;
-  bool adopt(const sdk::Call& call);
+  bool adopt(const sdk::Call& call, bool to_close = false);
   void prepare(const sdk::Call& call);
   void choose();
   void make(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> try_make(const sdk::Call& call);
   std::string create(const sdk::Call& call);
   void discard(const sdk::Call& call);
+  void disconnect();
   void discard_soon() noexcept;  // what a failure left, if the Engine does it at once; else the next open()
   void remove_surely(const std::string& which, const sdk::Call& call);
   void watch();  // link_, until detach() or discard()

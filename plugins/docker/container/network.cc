@@ -9,6 +9,7 @@
 #include "lib/fd.h"
 #include "lib/hash.h"
 #include "plugins/common/or_throw.h"
+#include "plugins/docker/await_late.h"
 #include "runner/files/workspace_state.h"
 
 namespace isogate::docker {
@@ -45,8 +46,8 @@ struct Found {
 };
 
 // Whether the recorded network is there and ours.
-Found look_for_network(Services& services, const Owner& owner, const std::string& which,
-                       const sdk::Call& call) {
+Found look_at_network(Services& services, const Owner& owner, const std::string& which,
+                      const sdk::Call& call) {
   Json seen;
   if (!net::unless_gone([&] { seen = services.engine.inspect_network(which, call); })) return {};
   const std::string id = seen.value("Id", "");
@@ -55,12 +56,29 @@ Found look_for_network(Services& services, const Owner& owner, const std::string
   return {is_as_configured(services.config, seen) ? There::kAsConfigured : There::kOtherwise, id};
 }
 
+// While its name is recorded, it may still be created.
+Found look_for_network(Services& services, const Owner& owner, const std::string& which,
+                       const sdk::Call& call) {
+  Found found;
+  await_late(which.starts_with(owner.sandbox_id + "."), Budget(call, kMadeLate), [&] {
+    found = look_at_network(services, owner, which, call);
+    return found.there != There::kNo;
+  });
+  return found;
+}
+
 // In Docker's words, and in podman's.
 bool says_no_addresses(const std::string& text) {
   return text.find("address pool") != std::string::npos || text.find("subnet pool") != std::string::npos;
 }
 
-std::string create(Services& services, const Owner& owner, const std::string& name, const sdk::Call& call) {
+void forget(int directory) {
+  if (::unlinkat(directory, kNetworkFile, 0) != 0 && errno != ENOENT)
+    sdk::fail_with_errno("cannot forget the network of a sandbox", errno);
+}
+
+std::string create(Services& services, const Owner& owner, int directory, const std::string& name,
+                   const sdk::Call& call) {
   const Config& config = services.config;
   const Json body = {
       {"Driver", "bridge"},  {"Internal", config.internal},           {"Attachable", false},
@@ -68,6 +86,7 @@ std::string create(Services& services, const Owner& owner, const std::string& na
   try {
     return services.engine.create_network(name, body, call);
   } catch (const NetError& error) {
+    if (!error.maybe_done()) forget(directory);
     if (!says_no_addresses(error.what())) throw;
     throw sdk::Error(ISOGATE_RESOURCE_EXHAUSTED,
                      "this Engine has no addresses left for the network of another sandbox: end some, lower "
@@ -84,11 +103,6 @@ void check_internal(Services& services, const Owner& owner, const std::string& i
       "this Engine does not keep a network apart from its machine: `network: internal` is refused");
 }
 
-void forget(int directory) {
-  if (::unlinkat(directory, kNetworkFile, 0) != 0 && errno != ENOENT)
-    sdk::fail_with_errno("cannot forget the network of a sandbox", errno);
-}
-
 }  // namespace
 
 std::string prepare_network(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
@@ -101,7 +115,7 @@ std::string prepare_network(Services& services, const Owner& owner, int director
     throw sdk::Error(ISOGATE_UNAVAILABLE, kNoInternal);
   const std::string name = owner.sandbox_id + "." + random_hex(8);
   or_throw(create_state_file(directory, kNetworkFile, name));
-  const std::string id = create(services, owner, name, call);
+  const std::string id = create(services, owner, directory, name, call);
   check_internal(services, owner, id, call);
   or_throw(replace_state_file(directory, kNetworkFile, id));
   return id;

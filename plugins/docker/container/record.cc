@@ -49,7 +49,9 @@ std::optional<Record> read_record(int directory) {
     if (read_proof(json, record.proof)) return record;
   } catch (const Json::exception&) {
   }
-  throw sdk::Error(ISOGATE_INTERNAL, "the record of the sandbox's container is damaged: purge the sandbox");
+  throw sdk::Error(ISOGATE_INTERNAL,
+                   "the record of the sandbox's container is damaged: an operator must remove "
+                   "the container, and then the file `container` in the directory of the sandbox");
 }
 
 void write_record(int directory, const Record& record) {

@@ -12,6 +12,7 @@
 #include "lib/hash.h"
 #include "lib/tar/tar_writer.h"
 #include "plugins/common/or_throw.h"
+#include "plugins/docker/await_late.h"
 #include "runner/files/workspace_state.h"
 
 namespace isogate::docker {
@@ -155,6 +156,10 @@ bool is_volume(int directory) {
   return false;
 }
 
+bool is_being_made(int directory) {
+  return or_throw(read_state_file(directory, kVolumeFile)).value_or("") == kMaking;
+}
+
 void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call) {
   prepare_runner(services, parts.runner, call);
   const bool recorded = is_volume(directory);
@@ -163,7 +168,7 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
                      "the workspace of this sandbox is a directory of the gateway's host, and `workspace` is "
                      "volume: set it to bind");
   const bool there = is_there(services, parts.owner, parts.workspace, call);
-  const bool making = recorded && or_throw(read_state_file(directory, kVolumeFile)).value_or("") == kMaking;
+  const bool making = recorded && is_being_made(directory);
   if (there && recorded && !making) return;
   if (there && !recorded) {
     throw sdk::Error(ISOGATE_UNAVAILABLE,
@@ -191,7 +196,11 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   if (!is_volume(directory)) return;
   remove_filler(services, owner, owner.sandbox_id, call);
-  if (is_there(services, owner, owner.sandbox_id, call)) remove(services, owner.sandbox_id, call);
+  await_late(is_being_made(directory), Budget(call, kMadeLate), [&] {
+    if (!is_there(services, owner, owner.sandbox_id, call)) return false;
+    remove(services, owner.sandbox_id, call);
+    return true;
+  });
   if (::unlinkat(directory, kVolumeFile, 0) != 0 && errno != ENOENT)
     sdk::fail_with_errno("cannot forget the volume of a sandbox", errno);
 }
