@@ -29,16 +29,19 @@ Background::~Background() {
   changed_.wait(lock, [this] { return tasks_.empty(); });
 }
 
-void Background::begin(const std::string& key, const std::string& what, Work work) {
-  const auto task =
-      std::make_shared<Task>(Task{what, std::move(work), or_throw(make_event()), or_throw(make_event())});
+bool Background::begin(const std::string& key, const std::string& what, Work work) {
   const std::lock_guard lock(mutex_);
-  if (!tasks_.emplace(key, task).second) return;
+  if (tasks_.contains(key)) return true;
   try {
+    const auto task =
+        std::make_shared<Task>(Task{what, std::move(work), or_throw(make_event()), or_throw(make_event())});
+    tasks_.emplace(key, task);
     start_thread([this, key, task] { run(key, task); }).detach();
-  } catch (const std::system_error& error) {
+    return true;
+  } catch (const std::exception& error) {
     tasks_.erase(key);
-    host_.log(ISOGATE_LOG_ERROR, what + ": cannot start a thread for it: " + error.what());
+    host_.log(ISOGATE_LOG_ERROR, what + ": cannot begin: " + error.what());
+    return false;
   }
 }
 

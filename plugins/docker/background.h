@@ -23,7 +23,8 @@ class Background {
   ~Background();  // cancels running tasks; the log names unfinished ones
 
   // Of one `key` there is never more than one: a second is the first. `what`: "the container x is killed".
-  void begin(const std::string& key, const std::string& what, Work work);
+  // False: none could begin, which the log says.
+  bool begin(const std::string& key, const std::string& what, Work work);
   // Whether there is none of that key any more, within `patience`.
   bool is_done(const std::string& key, std::chrono::milliseconds patience);
   // Cancels the one of that key and waits for its end. Throws as `call` does.

@@ -28,8 +28,11 @@ void Sandbox::tell_loss(const Container::Way& way, const sdk::Error& error, cons
   std::string how;
   // The Engine may have reported it already.
   if (!call.cancelled() && std::string_view(error.what()).find("its container") == std::string_view::npos) {
-    const BoundedCall soon(kTold, call.cancel_fd());
-    how = container_->how_it_ended(way.id, soon.call());
+    try {
+      const BoundedCall soon(kTold, call.cancel_fd());
+      how = container_->how_it_ended(way.id, soon.call());
+    } catch (const sdk::Error&) {  // it stays unknown: contact is lost all the same
+    }
   }
   const bool ended = container_->lose(way, call.cancelled() ? kKilled : milliseconds(0));
   throw LostContact(error, how, ended);
@@ -44,10 +47,10 @@ void Sandbox::with_runner(const sdk::Call& call, const Verb& verb) {
       if (way.link->spent() && way.link->alive()) container_->lose(way, milliseconds(0));
       return;
     } catch (const sdk::Error& error) {
-      if (way.link->alive()) throw;
-      if (error.status() == ISOGATE_LOST) tell_loss(way, error, call);
-      container_->lose(way, milliseconds(0));
-      if (error.status() != ISOGATE_UNAVAILABLE || tries > 0) throw;
+      const bool alive = way.link->alive();
+      if (!alive && error.status() == ISOGATE_LOST) tell_loss(way, error, call);
+      if (!alive || way.link->spent()) container_->lose(way, milliseconds(0));
+      if (alive || error.status() != ISOGATE_UNAVAILABLE || tries > 0) throw;
     }
   }
 }

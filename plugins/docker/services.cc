@@ -72,7 +72,7 @@ std::string Services::seccomp_file() {
 
 bool Services::kill(const std::string& id, const std::string& name, std::chrono::milliseconds patience) {
   const std::string key = "kill " + id;
-  background.begin(key, "the container " + name + " is killed", [this, id](const sdk::Call& call) {
+  const auto work = [this, id](const sdk::Call& call) {
     try {
       engine.kill(id, "KILL", call);
     } catch (const NetError& error) {
@@ -82,8 +82,9 @@ bool Services::kill(const std::string& id, const std::string& name, std::chrono:
     }
     // Sending the signal is not the end: everything in its namespace must end first.
     for (; runs(engine, id, call); std::this_thread::sleep_for(kDying)) call.check();
-  });
-  return background.is_done(key, patience);
+  };
+  return background.begin(key, "the container " + name + " is killed", work) &&
+         background.is_done(key, patience);
 }
 
 void Services::settle(RunnerTransport transport, const std::string& why) {
