@@ -147,8 +147,10 @@ void check_disk(const std::string& whose, const DiskPolicy& policy) {
 
 SandboxDisk::~SandboxDisk() {
   if (mount_ != Mount::kOwn || fs_ != WorkspaceFs::kLoop) return;
-  fstrim_range all = {0, UINT64_MAX, 0};  // what was removed in it is no part of the image any more
-  if (::syncfs(home_.get()) == 0) (void)::ioctl(home_.get(), FITRIM, &all);
+  // What was removed in it is no part of the image any more. One opened to be closed is only unmounted: its
+  // home_ is on this host's own file system.
+  fstrim_range all = {0, UINT64_MAX, 0};
+  if (quota_ != nullptr && ::syncfs(home_.get()) == 0) (void)::ioctl(home_.get(), FITRIM, &all);
   (void)unmount(path_).ok();
 }
 
