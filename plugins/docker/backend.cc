@@ -29,6 +29,12 @@ namespace {
   throw sdk::Error(ISOGATE_NO_SANDBOX, std::string("what ran of it is refused now: ") + error.what());
 }
 
+// What another try does not change.
+bool is_final(isogate_status status) {
+  return status == ISOGATE_UNSUPPORTED || status == ISOGATE_INVALID_ARGUMENT ||
+         status == ISOGATE_SANDBOX_LOST;
+}
+
 std::string directory_of_this_program() {
   char path[PATH_MAX];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
@@ -194,13 +200,9 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id,
 // The image's own environment, overridden by the configuration's. Empty: the configuration's image.
 const Surroundings& Backend::surroundings(const std::string& own_image, const sdk::Call& call) try {
   Services& use = services();
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = surroundings_.find(own_image); found != surroundings_.end()) return found->second;
-  }
-  Surroundings made(config_.env);
   const Json image =
       own_image.empty() ? use.engine.inspect_image(config_.image, call) : require_image(use, own_image, call);
+  Surroundings made(config_.env);
   const Json config = image.value("Config", Json::object());
   if (config.is_object() && config.contains("Env") && config["Env"].is_array()) {
     for (const Json& line : config["Env"]) {
@@ -215,7 +217,7 @@ const Surroundings& Backend::surroundings(const std::string& own_image, const sd
     }
   }
   const std::lock_guard lock(mutex_);
-  return surroundings_.try_emplace(own_image, std::move(made)).first->second;
+  return *surroundings_.insert(std::move(made)).first;
 } catch (const NetError&) {
   rethrow_as_ours(services(), std::current_exception());
 }
@@ -269,11 +271,7 @@ void Backend::undo(const Home& home, std::shared_ptr<Container> container, bool 
     return;
   } catch (const std::exception&) {  // later, then
   }
-  try {
-    services().background.begin(undo_key(id), "what was made of " + id + " is removed", work);
-  } catch (const std::exception& error) {
-    host_.log(ISOGATE_LOG_ERROR, "what was made of " + id + " stays until its next call: " + error.what());
-  }
+  services().background.begin(undo_key(id), "what was made of " + id + " is removed", work);
 }
 
 void Backend::remove_unfinished(const std::string& id, const sdk::Call& call) {
@@ -322,6 +320,12 @@ DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandb
   return or_throw(std::move(opened));
 }
 
+void Backend::end_recorded(const std::string& id, const sdk::Call& call) {
+  if (!or_throw(Workspace::exists(sandboxes_dir_, id))) return;
+  const uint32_t uid = as_root_ ? or_throw(registry_.assign(id, id)) : ::geteuid();
+  recorded_container(id, uid).end(call);
+}
+
 // An agent that has files already has its own workspace.
 std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                                   const OpenCall& asked, isogate_sandbox_info& info) {
@@ -335,6 +339,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
   const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
   Home home = home_of(asked.id, taken->uid, taken->disk);
   try {
+    check_disk_of(spec);
     taken->container->take_over(parts_of(spec, asked.id, directory.get(), *home.disk, taken->uid), call);
   } catch (...) {
     undo(home, std::move(taken->container), true);
@@ -344,26 +349,23 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
   return sandbox_of(around, std::move(home), std::move(taken->container), info);
 }
 
-// A sandbox that would be refused now must not continue either.
-void Backend::re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const {
-  try {
-    check_asked(spec);
-  } catch (const sdk::Error& error) {
-    container.end(call);
-    refused_now(error);
-  }
-  container.re_attach(call);
-}
-
 // The place of its workspace may be known only after its creation: a requested limit must be enforced there,
 // or the sandbox ends.
 bool Backend::open_enforced(Container& container, const isogate_sandbox_spec& spec, const sdk::Call& call) {
   const bool adopted = container.open(call);
-  const auto obstacle =
-      (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0 ? "" : look_at_disks(services()).obstacle;
-  if (obstacle.empty()) return adopted;
-  container.end(call);
-  throw sdk::Error(ISOGATE_UNSUPPORTED, obstacle);
+  try {
+    check_disk_of(spec);
+  } catch (const sdk::Error&) {
+    container.end(call);
+    throw;
+  }
+  return adopted;
+}
+
+void Backend::check_disk_of(const isogate_sandbox_spec& spec) {
+  if ((spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0) return;
+  if (const std::string why = look_at_disks(services()).obstacle; !why.empty())
+    throw sdk::Error(ISOGATE_UNSUPPORTED, why);
 }
 
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& given,
@@ -381,23 +383,27 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   if (auto ready = open_ready(call, spec, asked, info)) return ready;
   std::optional<sdk::Error> refusal;
   if (to_close) refusal = why_refused(spec, call);
+  // A sandbox that would be refused now must not continue either.
+  const auto or_end = [&](const auto& work) -> decltype(auto) {
+    try {
+      return work();
+    } catch (const sdk::Error& error) {
+      if (!as_it_is || !is_final(error.status())) throw;
+      end_recorded(asked.id, call);
+      refused_now(error);
+    }
+  };
   static const Surroundings kNone;
-  const Surroundings& around = refusal ? kNone : surroundings(image, call);
+  const Surroundings& around =
+      or_end([&]() -> const Surroundings& { return refusal ? kNone : surroundings(image, call); });
   Identity identity;
   if (as_root_) {
     const uint32_t uid = or_throw(registry_.assign(asked.id, uid_seed(host_.abi(), spec)));
     identity = {true, uid, uid};
   }
   const uint32_t uid = as_root_ ? identity.uid : ::geteuid();
-  DiskWorkspace opened;
-  try {
-    opened = open_workspace(call, spec, asked, to_close, identity);
-  } catch (const sdk::Error& error) {
-    if (!as_it_is || error.status() != ISOGATE_UNSUPPORTED) throw;
-    recorded_container(asked.id, uid).end(call);
-    refused_now(error);
-  }
-  auto& [disk, workspace] = opened;
+  auto [disk, workspace] = or_end([&] { return open_workspace(call, spec, asked, to_close, identity); });
+  if (as_it_is) or_end([&] { check_asked(spec); });
   Fd gate = or_throw(Workspace::beside(sandboxes_dir_, asked.id, kGateDirectory, {}, 0755));
   Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
@@ -410,7 +416,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   bool adopted = as_it_is;
   try {
     if (as_it_is)
-      re_attach(call, spec, *container);
+      container->re_attach(call);
     else if (to_close)
       adopted = container->attach(refusal, call);
     else
@@ -561,10 +567,12 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
     if (!why.empty()) detail = why;
   } catch (const NetError& error) {
     const bool unanswered = error.status() == ISOGATE_UNAVAILABLE && error.http_status() == 0;
-    if (unanswered && is_busy(call, detail))
+    if (unanswered && is_busy(call, detail)) {
       out.verdict = ISOGATE_PROBE_AVAILABLE;
-    else
+      if (ends_with_this_host(services())) out.capabilities &= ~ISOGATE_CAP_KEPT_EXECS;
+    } else {
       detail = error.what();
+    }
   } catch (const sdk::Error& error) {
     detail = error.what();
   }

@@ -4,9 +4,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "plugins/common/disk_workspace.h"
@@ -62,10 +62,13 @@ class Backend : public sdk::Backend {
   // ended.
   DiskWorkspace open_workspace(const sdk::Call& call, const isogate_sandbox_spec& spec, const OpenCall& asked,
                                bool to_close, const Identity& identity);
+  // Throws ISOGATE_UNSUPPORTED: its disk would only be counted.
+  void check_disk_of(const isogate_sandbox_spec& spec);
   bool open_enforced(Container& container, const isogate_sandbox_spec& spec, const sdk::Call& call);
   // For a container that is only ended.
   Container recorded_container(const std::string& id, uint32_t uid);
-  void re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const;
+  // What runs of a sandbox that must not continue.
+  void end_recorded(const std::string& id, const sdk::Call& call);
   // Null: the pool has none.
   std::unique_ptr<sdk::Sandbox> open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                            const OpenCall& asked, isogate_sandbox_info& info);
@@ -86,7 +89,7 @@ class Backend : public sdk::Backend {
   std::unique_ptr<TrashSweeper> sweeper_;  // none where no sandbox is opened; ends after what purges
   std::mutex mutex_;
   std::unique_ptr<Services> services_;
-  std::map<std::string, Surroundings> surroundings_;  // by image
+  std::set<Surroundings> surroundings_;  // those of all sandboxes
   struct {
     std::string text;  // of the last good probe; empty: the last one was not
     std::chrono::steady_clock::time_point at;

@@ -121,7 +121,7 @@ void EngineOrphans::remove(const Object& object, const sdk::Call& call) const {
 }
 
 void EngineOrphans::remove(const sdk::Call& call, std::string_view sandbox_id, uint32_t flags) {
-  const std::lock_guard lock(removing_);
+  const auto lock = lock_for(removing_, call);
   auto all = find(call);
   std::erase_if(all, [&](const Object& each) { return each.sandbox != sandbox_id; });
   const bool any_runs = std::any_of(all.begin(), all.end(), [](const Object& each) { return each.runs; });

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -46,7 +45,7 @@ class EngineOrphans final : public sdk::Orphans {
 
   const std::function<Services&()> services_;
   const std::string instance_, backend_, sandboxes_dir_;
-  std::mutex removing_;
+  Semaphore removing_;
 };
 
 }  // namespace isogate::docker
