@@ -84,10 +84,12 @@ void Lease::remove_ahead(const Budget& budget) {
   remove_object(services_, services_.leases(record_.ahead), record_.ahead_uid, budget);
 }
 
-bool Lease::is_others() const {
-  return !hold_.holder.empty() && hold_.holder != services_.holder &&
+bool Lease::is_held() const {
+  return !hold_.holder.empty() &&
          !services_.renewals.lapsed(parts_.owner.sandbox_id, hold_.version, hold_.lasts);
 }
+
+bool Lease::is_others() const { return hold_.holder != services_.holder && is_held(); }
 
 bool is_free(Services& services, const Json& lease) {
   const Hold hold = hold_of(lease);

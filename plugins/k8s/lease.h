@@ -38,6 +38,8 @@ class Lease {
   [[nodiscard]] bool is_ending() const { return ending_; }
   // Another gateway works on it, and still renews it.
   [[nodiscard]] bool is_others() const;
+  // The same of any gateway, this one included.
+  [[nodiscard]] bool is_held() const;
   [[nodiscard]] const std::string& holder() const { return hold_.holder; }
 
  private:

@@ -105,7 +105,16 @@ void Liveness::examine(sdk::RunnerLink& link, const Way& way) {
     if (way.is_busy() || link.prove(patience_) || !link.alive()) return;
     if (!pause_until(Clock::now() + kQuick)) return;
   }
-  if (!way.is_busy()) replace(link, way, "its runner runs no programs any more");
+  if (!way.is_busy() && is_ours_alone(way)) replace(link, way, "its runner runs no programs any more");
+}
+
+bool Liveness::is_ours_alone(const Way& way) const {
+  const isogate_call call{sizeof call, cancel_.get(), INT64_MAX, {}};
+  try {
+    return !way.is_shared(sdk::Call(call));
+  } catch (const sdk::Error&) {  // not known
+    return false;
+  }
 }
 
 void Liveness::replace(sdk::RunnerLink& link, const Way& way, const char* why) {

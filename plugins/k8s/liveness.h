@@ -31,8 +31,9 @@ class Liveness {
   // Of one link. They own what they need and may block for a small multiple of the patience.
   struct Way {
     std::function<Found(const sdk::Call&)> try_another;
-    std::function<bool()> is_busy;                 // programs of a tenant run in it
-    std::function<void(const sdk::Call&)> remove;  // the stuck or broken pod; throws sdk::Error
+    std::function<bool()> is_busy;                    // programs of a tenant run in it
+    std::function<bool(const sdk::Call&)> is_shared;  // others may run some in it; throws sdk::Error
+    std::function<void(const sdk::Call&)> remove;     // the stuck or broken pod; throws sdk::Error
   };
 
   // `interval`: between two checks of one link; zero: no checks. `patience`: for each reply.
@@ -58,6 +59,7 @@ class Liveness {
   void examine_suspects();
   void examine(sdk::RunnerLink& link, const Way& way);
   void replace(sdk::RunnerLink& link, const Way& way, const char* why);
+  [[nodiscard]] bool is_ours_alone(const Way& way) const;
   bool twice_silent(sdk::RunnerLink& link, const Way& way);
   bool pause_until(Clock::time_point until);
 

@@ -31,7 +31,7 @@ Presence::~Presence() {
   changed_.notify_all();
   if (!thread_.joinable()) return;
   thread_.join();
-  if (superseded_) return;
+  if (superseded_ || services_.keeps) return;  // it expires
   try {
     remove_version(services_, lease_of(services_.holder), written_, Budget(kAskPresence));
   } catch (const std::exception&) {  // then it expires

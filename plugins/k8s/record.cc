@@ -30,6 +30,11 @@ Provision kind_of(const Json& json) {
   damaged();
 }
 
+std::optional<std::string> image_of(const Json& json) {
+  if (!json.contains("image")) return std::nullopt;
+  return json.at("image").get<std::string>();
+}
+
 }  // namespace
 
 void Record::forget_pod() {
@@ -59,6 +64,7 @@ void write_record(Json& lease, const Record& record, const std::string& holder,
                {"users", record.users},
                {"measured", record.measured},
                {"likeness", record.likeness}};
+  if (record.image) json["image"] = *record.image;
   write_proof(json, record.proof);
   lease["metadata"]["annotations"][kRecord] = json.dump();
   write_holder(lease, holder, duration);
@@ -85,6 +91,7 @@ Record read_record(const Json& lease) {
                   json.value("ahead", ""),
                   json.value("ahead_uid", ""),
                   json.value("users", std::vector<std::string>()),
+                  image_of(json),
                   json.at("measured"),
                   {},
                   json.value("likeness", Json())};

@@ -27,8 +27,9 @@ void Sandbox::serve(Use use, const sdk::Call& call, const Verb& verb) {
       const std::string text = error.what();
       const bool told =
           text.find("its pod") != std::string::npos || text.find("its container") != std::string::npos;
+      pod_->distrust(way, text, false);  // before another call connects to it again
       const std::string how = told ? "" : pod_->how_it_ended(way, call);
-      pod_->distrust(way, text, !told && how.empty());
+      if (!told && how.empty()) pod_->distrust(way, text, true);
       throw sdk::Error(ISOGATE_LOST, text + (how.empty() ? "" : "; " + how), error.os_errno());
     }
   }

@@ -115,7 +115,6 @@ namespace {
 
 // Whether there no longer is what a condition refers to: a conflict may have other reasons.
 bool is_another(Services& services, const Resource& what, const Json& conditions, const Budget& budget) {
-  if (conditions.empty()) return false;
   const auto there = services.api.find(what, budget);
   if (!there) return true;
   (void)uid_of(*there);
@@ -125,8 +124,7 @@ bool is_another(Services& services, const Resource& what, const Json& conditions
 }
 
 bool remove_where(Services& services, const Resource& what, const Json& preconditions, const Budget& budget) {
-  Json options = {{"propagationPolicy", "Background"}};
-  if (!preconditions.empty()) options["preconditions"] = preconditions;
+  const Json options = {{"propagationPolicy", "Background"}, {"preconditions", preconditions}};
   try {
     services.api.remove(what, options, budget);
     return true;
@@ -140,7 +138,7 @@ bool remove_where(Services& services, const Resource& what, const Json& precondi
 }  // namespace
 
 bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget) {
-  return remove_where(services, what, uid.empty() ? Json::object() : Json{{"uid", uid}}, budget);
+  return remove_where(services, what, {{"uid", uid}}, budget);
 }
 
 bool remove_version(Services& services, const Resource& what, const Json& known, const Budget& budget) {

@@ -30,8 +30,10 @@ struct Services {
   const std::string name_space;
   const std::string holder;  // this gateway's name among those that share sandboxes; the same after a restart
 
-  Renewals renewals;                               // of Leases, by their names
-  std::atomic<bool> serves{false};                 // the last probe found nothing missing
+  Renewals renewals;                // of Leases, by their names
+  std::atomic<bool> serves{false};  // the last probe found nothing missing
+  // Pods of this gateway run on: other gateways wait for its return as if it had been killed.
+  std::atomic<bool> keeps{false};
   std::atomic<bool> volumes_wait_for_pods{false};  // claims are bound when a pod uses them
 
   // The addresses that each new sandbox tries to reach; none: no sandbox was measured yet.
@@ -65,7 +67,7 @@ struct Services {
 // Into the container of a sandbox's pod.
 ExecRequest exec_request(const Services& services, const std::string& pod, std::vector<std::string> command);
 
-// Removes `what` if it still is the object `uid` (empty: any). Returns false if it is already deleted.
+// Removes `what` if it still is the object `uid`. Returns false if it is already deleted.
 bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget);
 
 // The same, only for the version of `what` that `known` is.

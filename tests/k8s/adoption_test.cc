@@ -106,6 +106,19 @@ TEST_F(K8sLateStart, EndsWithItsSandbox) {
   EXPECT_TRUE(api_.all("leases").empty());
 }
 
+TEST_F(K8sLateStart, EndsWithTheOpeningThatWaitedForItInVain) {
+  FakeGateway gateway(api_, "/state", R"("open_timeout_sec": 3)");
+  auto box = gateway.ready();
+  gateway.run(box, "echo mine > kept");
+  gateway.close(box, ISOGATE_CLOSE_STOP);
+  api_.put_off_pods(true);
+  EXPECT_EQ(status_of([&] { gateway.open(ISOGATE_OPEN_KNOWN, box.handle); }), ISOGATE_UNAVAILABLE);
+  EXPECT_TRUE(api_.all("pods").empty());
+  api_.put_off_pods(false);
+  auto again = gateway.ready(ISOGATE_OPEN_KNOWN, box.handle);
+  EXPECT_EQ(gateway.run(again, "cat kept"), "mine\n");
+}
+
 TEST_F(K8sAdoption, EvidenceOfAUsedPodIsWhatWasRecordedAndCostsNoRequest) {
   FakeGateway gateway(api_, "/state");
   auto box = gateway.ready();
@@ -319,6 +332,43 @@ TEST_F(K8sAdoption, APodThatIsRefusedNowEndsWhenItWouldBeReAttached) {
   gateway.egress = ISOGATE_EGRESS_UNSET;
   auto again = gateway.ready(ISOGATE_OPEN_KNOWN, box.handle);
   EXPECT_EQ(gateway.run(again, "cat kept"), "mine\n");
+}
+
+TEST_F(K8sAdoption, APodIsReAttachedAlsoIfAnotherGatewayHasJustWritten) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.ready();
+  const std::string first = uid();
+  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  bool told = false;
+  api_.answer_if(
+      [&told](const Heard& heard) {
+        const bool writes = heard.method == "PUT" && heard.target.find("/leases/isg-") != std::string::npos;
+        return writes && !std::exchange(told, true);
+      },
+      FakeCluster::status(409, "Conflict"));
+  auto again = gateway.open(ISOGATE_OPEN_RUNNING_ONLY | ISOGATE_OPEN_KNOWN, box.handle);
+  EXPECT_TRUE(told);
+  EXPECT_EQ(again.flags, kRuns | kAttached);
+  EXPECT_EQ(uid(), first);
+  api_.answer_if({}, "");
+}
+
+TEST_F(K8sAdoption, AnImageIsChosenOnceForAllGateways) {
+  FakeGateway one(api_, "/one"), two(api_, "/two");
+  const auto image = [this] { return api_.one("pods").at("spec").at("containers").at(0).at("image"); };
+  one.image = "tools:1";
+  auto box = one.ready();
+  one.run(box, "echo mine > kept");
+  EXPECT_EQ(image(), "tools:1");
+  one.close(box, ISOGATE_CLOSE_STOP);
+  two.image = "other:1";
+  std::string why;
+  EXPECT_EQ(status_of([&] { two.open(); }, &why), ISOGATE_ALREADY_EXISTS);
+  EXPECT_THAT(why, HasSubstr("tools:1"));
+  two.image.clear();
+  auto again = two.ready();
+  EXPECT_EQ(two.run(again, "cat kept"), "mine\n");
+  EXPECT_EQ(image(), "tools:1");
 }
 
 TEST_F(K8sAdoption, ASandboxThatIsRefusedNowCanOnlyBeEnded) {

@@ -71,5 +71,83 @@ TEST_F(K8sAhead, WhatCouldNotBeMadeIsRemovedLater) {
   EXPECT_FALSE(is_there("networkpolicies", left));
 }
 
+// What a taken pod belongs to is the Lease that it was made for, and so are those that replace it.
+class K8sTaken : public K8sAhead {
+ protected:
+  K8sTaken() : services_(sdk::Host(host_), config_, load_access(config_.access)) {
+    services_.serves = true;
+    mine_ = like_;
+    mine_.owner.sandbox_id = FakeGateway::id_of("a");
+  }
+  std::unique_ptr<SandboxPod> open(const OpenWish& wish) {
+    auto pod = std::make_unique<SandboxPod>(services_, mine_, limits_of(config_, {}));
+    pod->open(wish, call());
+    if (!wish.unchanged) measure(*pod);
+    return pod;
+  }
+  void measure(SandboxPod& pod) {
+    isogate_evidence_request request{};
+    request.struct_size = sizeof request;
+    request.gateway_address = sdk::str("127.0.0.1");
+    request.gateway_port = 1;
+    (void)pod.evidence(call(), request);
+  }
+  [[nodiscard]] sdk::Call call() const { return sdk::Call(call_); }
+  // Of all its pods, whatever they carry: they have its claim.
+  [[nodiscard]] std::vector<std::string> pods() const {
+    std::vector<std::string> found;
+    for (const Json& each : api_.all("pods"))
+      if (each.dump().find(record().at("claim").get<std::string>()) != std::string::npos)
+        found.push_back(each.at("metadata").at("uid"));
+    return found;
+  }
+  [[nodiscard]] Json record() const {
+    for (const Json& each : api_.all("leases"))
+      if (each.at("metadata").at("name") == mine_.owner.sandbox_id)
+        return Json::parse(each.at("metadata").at("annotations").at(kRecord).get<std::string>());
+    return {{"claim", "none"}};
+  }
+  Services services_;
+  Parts mine_;
+  const isogate_call call_{sizeof(isogate_call), -1, INT64_MAX, {}};
+};
+
+TEST_F(K8sTaken, APodThatReplacesItIsRecognizedAndEnded) {
+  Pool pool(services_, 1, like_, limits_of(config_, {}));
+  ASSERT_TRUE(eventually(30, [&] { return pool.text().find("1 of 1") != std::string::npos; }));
+  auto taken = open({.ready = &pool});
+  ASSERT_NE(record().at("ahead"), "");
+  ASSERT_EQ(pods().size(), 1u);
+  taken->end(call());
+  ASSERT_TRUE(pods().empty());
+  auto again = open({.known = true});
+  ASSERT_EQ(pods().size(), 1u);
+  const std::string second = pods().front();
+  again->detach();
+  again = open({.known = true, .unchanged = true});
+  ASSERT_EQ(pods().size(), 1u) << "another runs beside it";
+  EXPECT_EQ(pods().front(), second);
+  again->end(call());
+  EXPECT_TRUE(pods().empty()) << "it was reported as ended";
+  auto last = open({.known = true});
+  last->purge(call(), false);
+  EXPECT_TRUE(pods().empty());
+}
+
+TEST_F(K8sTaken, ASweepLeavesWhatThisGatewayHasOpenedMeanwhile) {
+  auto opened = open({});
+  const std::string uid = pods().front();
+  SandboxPod(services_, mine_, {}).end_unused(call());
+  EXPECT_EQ(pods(), std::vector<std::string>{uid});
+  api_.edit("leases", mine_.owner.sandbox_id, [](Json& lease) {
+    Json& text = lease["metadata"]["annotations"][kRecord];
+    Json record = Json::parse(text.get<std::string>());
+    record["users"] = Json::array();
+    text = record.dump();
+  });
+  SandboxPod(services_, mine_, {}).end_unused(call());
+  EXPECT_TRUE(pods().empty());
+}
+
 }  // namespace
 }  // namespace isogate::k8s

@@ -59,7 +59,7 @@ class Link : public sdk::RunnerLink {
     closed_.notify_all();
   }
 
-  std::atomic<bool> answers{false}, works{true}, busy{false};
+  std::atomic<bool> answers{false}, works{true}, busy{false}, shared{false}, unknown{false};
   std::atomic<int> execs{0}, pings{0}, tried{0}, removed{0};
 
  private:
@@ -76,6 +76,10 @@ Liveness::Way way_of(const std::shared_ptr<Link>& link, Found found) {
     return found;
   };
   way.is_busy = [link] { return link->busy.load(); };
+  way.is_shared = [link](const sdk::Call&) {
+    if (link->unknown) throw sdk::Error(ISOGATE_UNAVAILABLE, "the API server does not answer");
+    return link->shared.load();
+  };
   way.remove = [link](const sdk::Call&) { ++link->removed; };
   return way;
 }
@@ -129,6 +133,19 @@ TEST_F(K8sLivenessOfLinks, WhatATenantKeepsBusyIsNotBroken) {
   liveness.watch(link, way_of(link, Found::kSpeaks));
   EXPECT_FALSE(eventually(1, [&] { return link->removed > 0; }));
   link->busy = false;
+  EXPECT_TRUE(eventually(10, [&] { return link->removed == 1; }));
+}
+
+TEST_F(K8sLivenessOfLinks, WhatAnotherGatewayUsesOrMayUseIsNotBroken) {
+  const auto link = std::make_shared<Link>();
+  link->answers = link->shared = true;
+  link->works = false;
+  Liveness liveness(milliseconds(50), milliseconds(300), [](const std::string&) {});
+  liveness.watch(link, way_of(link, Found::kSpeaks));
+  EXPECT_FALSE(eventually(1, [&] { return link->removed > 0; }));
+  link->unknown = true;
+  EXPECT_FALSE(eventually(1, [&] { return link->removed > 0; }));
+  link->shared = link->unknown = false;
   EXPECT_TRUE(eventually(10, [&] { return link->removed == 1; }));
 }
 

@@ -58,6 +58,11 @@ FakeGateway::Box FakeGateway::open(uint32_t flags, const std::string& handle, co
   spec.tenant = sdk::str("t");
   spec.agent_id = sdk::str(agent);
   spec.handle = sdk::str(handle);
+  const isogate_pair option{sdk::str("image"), sdk::str(image)};
+  if (!image.empty()) {
+    spec.options = &option;
+    spec.option_count = 1;
+  }
   isogate_sandbox_info info{};
   info.struct_size = sizeof info;
   Box box;

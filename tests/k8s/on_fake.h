@@ -39,6 +39,7 @@ class FakeGateway {
   // open() and evidence(): what a front does before it lets anything run.
   Box ready(uint32_t flags = 0, const std::string& handle = {}, const std::string& agent = "a");
   uint32_t egress = ISOGATE_EGRESS_UNSET;  // of the next open()
+  std::string image;                       // likewise; empty: the configuration's
   static std::string id_of(const std::string& agent);
   [[nodiscard]] std::string log() const;
 

@@ -80,6 +80,7 @@ TEST_F(K8sPool, ATakenPodIsRecreatedOnItsOwnWorkspaceAndAPurgeLeavesNothing) {
     EXPECT_TRUE(eventually(20, [&] { return me.content("kept") == "still here"; }));
     EXPECT_NE(taken_by(me), uid);
   }
+  EXPECT_TRUE(eventually(kGone, [&] { return all("pods").empty(); })) << "what replaced it runs on";
   settings.yaml = options().yaml;
   Gateway gateway(settings);
   const Caller me(gateway, "a");

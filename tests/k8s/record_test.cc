@@ -21,6 +21,7 @@ TEST(K8sRecord, ComesBackAsItWas) {
   record.kind = Provision::kJob;
   record.object = "isg-x";
   record.object_uid = "uid of it";
+  record.image = "tools:1";
   record.measured = true;
   record.proof.emplace();
   record.proof->evidence.struct_size = sizeof(isogate_evidence);
@@ -36,6 +37,7 @@ TEST(K8sRecord, ComesBackAsItWas) {
   EXPECT_EQ(again.kind, record.kind);
   EXPECT_EQ(again.object, record.object);
   EXPECT_EQ(again.object_uid, record.object_uid);
+  EXPECT_EQ(again.image, "tools:1");
   EXPECT_TRUE(again.measured);
   EXPECT_EQ(again.likeness, record.likeness);
   ASSERT_TRUE(again.proof);
@@ -77,6 +79,7 @@ TEST(K8sRecord, AnOlderOneIsOfABarePod) {
   Json json = Json::parse(text);
   for (const char* member : {"kind", "object", "object_uid"}) EXPECT_EQ(json.erase(member), 1u);
   text = json.dump();
+  EXPECT_EQ(read_record(lease).image, std::nullopt);
   EXPECT_EQ(read_record(lease).kind, Provision::kPod);
   EXPECT_EQ(read_record(lease).pod, "isg-x-1");
   json["kind"] = "deployment";

@@ -96,6 +96,21 @@ TEST_F(K8sShared, WhatItsGatewaysDoNotComeBackToIsStoppedByAnother) {
   EXPECT_EQ(me.out("cat kept"), "mine\n");
 }
 
+TEST_F(K8sShared, WhatAGatewayKeepsIsNotEndedByAnother) {
+  Gateway keeps(options("", "on_shutdown: keep"));
+  ASSERT_EQ(Caller(keeps, "a").run("true").at("exit_code"), 0);
+  const std::string uid = uid_of(pod());
+  keeps.stop();
+  EXPECT_EQ(presences().size(), 1u) << "it is expected back";
+  Gateway other(options());
+  ASSERT_EQ(Caller(other, "a").run("true").at("exit_code"), 0);
+  EXPECT_TRUE(succeeded(Caller(other, "a").call("DELETE", "/sandboxes/a")));
+  const Json left = pod();
+  EXPECT_EQ(uid_of(left), uid);
+  EXPECT_FALSE(state_of(left).ended);
+  EXPECT_FALSE(left.at("metadata").contains("deletionTimestamp"));
+}
+
 TEST_F(K8sShared, AnExecForEachCallLeavesNoneOpenAndRunsEightAtATime) {
   Gateway gateway(options("transport: exec"));
   const Caller me(gateway, "a");

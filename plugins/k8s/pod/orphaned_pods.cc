@@ -39,7 +39,7 @@ void OrphanedPods::stop_due(const sdk::Call& call) {
       services_.info("no gateway that used " + id + " is there any more: its pod is stopped");
       Parts parts = like_;
       parts.owner.sandbox_id = id;
-      SandboxPod(services_, parts, {}).end(call);
+      SandboxPod(services_, parts, {}).end_unused(call);
     } catch (const sdk::Error& error) {
       if (error.status() == ISOGATE_CANCELLED) throw;
       services_.warn_once(id + " was left running: " + error.what());

@@ -26,6 +26,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kGone{100'000}, kPause{200}, kAppear{30'000}, kAsk{3'000}, kHello{10'000};
 
+bool has(const std::vector<std::string>& all, const std::string& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
 const std::string& made_of(const Record& record) {
   return record.object.empty() ? record.pod : record.object;
 }
@@ -33,7 +37,9 @@ const std::string& made_of(const Record& record) {
 }  // namespace
 
 SandboxPod::SandboxPod(Services& services, Parts parts, const Limits& limits)
-    : services_(services), parts_(std::move(parts)), limits_(limits), lease_(services_, parts_) {}
+    : services_(services), parts_(std::move(parts)), limits_(limits), lease_(services_, parts_) {
+  use_->belong_to(parts_.owner.sandbox_id);
+}
 
 SandboxPod::~SandboxPod() { detach(); }
 
@@ -41,7 +47,12 @@ SandboxPod::~SandboxPod() { detach(); }
 SandboxPod::Opened SandboxPod::open(const OpenWish& wish, const sdk::Call& call) {
   const auto lock = lock_for(mutex_, call);
   Opened opened;
-  in_time(call, [&](const sdk::Call& within) { opened = claim(wish, within); });
+  try {
+    in_time(call, [&](const sdk::Call& within) { opened = claim(wish, within); });
+  } catch (...) {
+    if (!std::exchange(starting_, {}).empty()) discard_now();  // no next call waits for it: this object ends
+    throw;
+  }
   return opened;
 }
 
@@ -58,7 +69,11 @@ SandboxPod::Opened SandboxPod::claim(const OpenWish& wish, const sdk::Call& call
     if (!wish.handle.empty() && wish.handle != lease_.uid()) lost();
     if (wish.attach_only) return attach(), Opened{.used_before = true};
     if (lease_.is_others()) continue;
-    if (wish.unchanged) return re_attach(wish, call), Opened{.used_before = true};
+    take_image();
+    if (wish.unchanged) {
+      if (re_attach(wish, call)) return {.used_before = true};
+      continue;
+    }
     check_place(call);
     if (adopt(call)) {
       if (join(call)) return {.used_before = true};
@@ -92,6 +107,7 @@ bool SandboxPod::make_first(const OpenWish& wish, const sdk::Call& call) {
   parts_.lease_uid.clear();  // of an earlier Lease: its objects are deleted with it
   lease_.record() = {};
   lease_.record().users = {services_.holder};
+  lease_.record().image = parts_.image;
   lease_.record().claim = parts_.owner.sandbox_id + "-" + random_hex(4);
   take_new_name();
   if (!lease_.create(call)) return false;
@@ -113,6 +129,19 @@ bool SandboxPod::make_first(const OpenWish& wish, const sdk::Call& call) {
 void SandboxPod::take_new_name() {
   parts_.pod = parts_.owner.sandbox_id + "-" + random_hex(4);
   name_pod(lease_.record(), services_.config.provision, parts_.pod);
+}
+
+// The sandbox's own, which another gateway may have been given.
+void SandboxPod::take_image() {
+  const auto& image = lease_.record().image;
+  if (!image || parts_.image == *image) return;
+  if (!parts_.image.empty())
+    throw sdk::Error(ISOGATE_ALREADY_EXISTS,
+                     "this sandbox has " +
+                         (image->empty() ? "its backend's own image" : "image `" + *image + "`") +
+                         ", not image `" + parts_.image +
+                         "`: an image is chosen once; end the sandbox with DELETE ?purge=true first");
+  parts_.image = *image;
 }
 
 // To end it: takes no pod, and creates none.
@@ -182,7 +211,7 @@ std::string SandboxPod::why_other(const sdk::Call& call) {
 void SandboxPod::follow() {
   if (!link_) return;
   services_.pods.follow(lease_.record().pod, lease_.record().pod_uid, link_);
-  watch_liveness(services_, parts_, lease_.record().pod_uid, link_, running_);
+  watch_liveness(services_, parts_, lease_.record().pod_uid, link_, use_);
 }
 
 // Takes the Lease, and writes into it what will be created.
@@ -218,7 +247,9 @@ void SandboxPod::try_make(const sdk::Call& call) {
     prepare_workspace(call);
     prepare_policy(call);
   }
-  const Json pod = pod_of(services_.config, parts_, limits_);
+  Parts made = made_as();
+  made.pod = parts_.pod;  // where a controller names pods, the record has none yet
+  const Json pod = pod_of(services_.config, made, limits_);
   if (!goes_on) {
     begin_pod(services_, pod, record, call);
     starting_ = made_of(record);
@@ -304,7 +335,7 @@ void SandboxPod::discard(const sdk::Call& call, Patience patience) {
   if (link_) link_->close("the pod is removed");
   link_.reset();
   const std::string owner = owner_of(services_, record, parts_.lease_uid, call);
-  const auto ending = remove_pods(services_, record, parts_.owner.sandbox_id, owner, call);
+  const auto ending = remove_pods(services_, record, made_as().owner.sandbox_id, owner, call);
   if (patience == Patience::kUntilGone) await_ends(ending, call);
 }
 
@@ -347,11 +378,21 @@ void SandboxPod::end(const sdk::Call& call) try {
   rethrow_as_ours(services_, std::current_exception());
 }
 
+void SandboxPod::end_unused(const sdk::Call& call) try {
+  const auto lock = lock_for(mutex_, call);
+  closing_ = true;
+  const auto is_used = [&] { return lease_.is_held() || has(lease_.record().users, services_.holder); };
+  if (lease_.find(call)) stop(call, is_used);
+} catch (const NetError&) {
+  rethrow_as_ours(services_, std::current_exception());
+}
+
 // Held first: no gateway begins to use what is about to end. What the Lease records belongs to it, whether it
 // was opened here or not.
-void SandboxPod::stop(const sdk::Call& call) {
+void SandboxPod::stop(const sdk::Call& call, const std::function<bool()>& is_used) {
   for (;;) {
     parts_.lease_uid = lease_.uid();
+    if (is_used && is_used()) return;
     if (lease_.is_others()) busy(lease_.holder());
     lease_.record().users = other_users(call);
     const bool shared = !lease_.record().users.empty();
@@ -417,8 +458,9 @@ Proof proof_of(const isogate_evidence& evidence, Gateway gateway) {
 
 // Recreated for each pod, so that no pod runs under a policy that somebody else has changed.
 void SandboxPod::prepare_policy(const sdk::Call& call) {
-  const Json policy = policy_of(services_.config, parts_);
-  const std::string& name = parts_.owner.sandbox_id;
+  const Parts made = made_as();
+  const Json policy = policy_of(services_.config, made);
+  const std::string& name = made.owner.sandbox_id;
   for (const auto since = Clock::now();;) {
     try {
       services_.api.create(services_.policies(), policy, call);
@@ -427,7 +469,7 @@ void SandboxPod::prepare_policy(const sdk::Call& call) {
       if (error.status() != ISOGATE_ALREADY_EXISTS || Clock::now() - since > kEnding) throw;
     }
     if (const auto there = services_.api.find(services_.policies(name), call)) {
-      if (!carries(*there, parts_.owner))
+      if (!carries(*there, made.owner))
         throw sdk::Error(ISOGATE_UNAVAILABLE,
                          "there is a NetworkPolicy with this sandbox's name that this "
                          "gateway did not make: it is left alone, and nothing runs");
@@ -539,6 +581,8 @@ isogate_evidence SandboxPod::measure_now(const isogate_evidence_request& request
 isogate_evidence SandboxPod::replace_and_measure(const isogate_evidence_request& request,
                                                  const sdk::Call& call) {
   if (!lease_.find(call) || lease_.uid() != parts_.lease_uid) lost();
+  if (lease_.is_ending()) unavailable("this sandbox is being removed: try again");
+  if (lease_.is_others()) busy(lease_.holder());
   if (!lease_.record().proof || !proven_)
     unavailable("nothing was measured before the first command of this sandbox");
   const std::string why = "it was not tried against all listeners of this gateway";
@@ -626,6 +670,18 @@ std::unique_ptr<sdk::RunnerStream> resumed(Services& services, const ExecRequest
 
 }  // namespace
 
+void SandboxPod::Suspicions::note(const std::string& pod_uid, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  pod_uid_ = pod_uid;
+  why_ = why;
+}
+
+std::string SandboxPod::Suspicions::take(const std::string& pod_uid) {
+  const std::lock_guard lock(mutex_);
+  std::string why = std::exchange(why_, {});
+  return pod_uid == pod_uid_ ? why : "";
+}
+
 void SandboxPod::Tie::set(const Record& record, Json policy) {
   const std::lock_guard lock(mutex_);
   record_ = record;
@@ -694,7 +750,8 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
 }
 
 // A distrusted pod serves the calls that already run in it.
-bool SandboxPod::is_usable(Use use) const {
+bool SandboxPod::is_usable(Use use) {
+  if (std::string why = suspicions_.take(lease_.record().pod_uid); !why.empty()) suspicion_ = std::move(why);
   if (!link_ || !link_->alive()) return false;
   if (left_ && use == Use::kStart) return false;
   return (suspicion_.empty() && !left_) || !is_alone(use);
@@ -765,16 +822,17 @@ void SandboxPod::relink(Use use, const sdk::Call& call) {
 }
 
 void SandboxPod::distrust(const Way& way, const std::string& why, bool now) noexcept try {
-  if (!mutex_.lock(-1, kLate)) return;
+  if (!mutex_.lock(-1, kLate)) return suspicions_.note(way.pod_uid, why);
   const std::unique_lock lock(mutex_, std::adopt_lock);
   if (closing_ || lease_.record().pod_uid != way.pod_uid) return;
   suspicion_ = why;
   const Budget soon(kNow);
-  if (!now || !lease_.find(soon) || lease_.uid() != parts_.lease_uid || ends_with_pod() || has_others() ||
-      lease_.is_others())
+  const bool serves_others = link_ && link_->alive() && !is_alone(Use::kCall);
+  if (!now || serves_others || !lease_.find(soon) || lease_.uid() != parts_.lease_uid || ends_with_pod() ||
+      has_others() || lease_.is_others())
     return;
   services_.pods.forget(lease_.record().pod);
-  remove_pods(services_, lease_.record(), parts_.owner.sandbox_id,
+  remove_pods(services_, lease_.record(), made_as().owner.sandbox_id,
               owner_of(services_, lease_.record(), parts_.lease_uid, soon), soon);
 } catch (const std::exception& error) {
   services_.warn("a pod that is not trusted stays until its sandbox's next call: " +
@@ -783,6 +841,7 @@ void SandboxPod::distrust(const Way& way, const std::string& why, bool now) noex
 
 void SandboxPod::detach() {
   const std::lock_guard lock(mutex_);
+  if (!closing_ && !lease_.record().pod_uid.empty()) services_.keeps = true;
   closing_ = true;
   release();
 }
@@ -818,11 +877,14 @@ bool SandboxPod::take(Pool& pool, const sdk::Call& call) {
   auto ready = pool.take(limits_, taker, call);
   if (!ready) return false;
   lease_.record() = ready->record;
+  lease_.record().image = parts_.image;
   lease_.record().users = {services_.holder};
   parts_.lease_uid = lease_.uid();
   parts_.pod = ready->record.pod;
   parts_.claim = ready->record.claim;
   link_ = std::move(ready->link);
+  use_ = std::move(ready->use);
+  use_->belong_to(parts_.owner.sandbox_id);
   fresh_ = true;
   tie();
   const bool measured = lease_.record().proof.has_value();
@@ -831,7 +893,7 @@ bool SandboxPod::take(Pool& pool, const sdk::Call& call) {
     lease_.record().measured = true;
   }
   lease_.write(!measured, call);
-  follow();
+  services_.pods.follow(lease_.record().pod, lease_.record().pod_uid, link_);  // Liveness has it already
   return true;
 }
 
@@ -866,7 +928,7 @@ std::optional<ReadyPod> SandboxPod::give_to(const Parts& taker, const sdk::Call&
     services_.warn("the pod " + lease_.record().pod + " that was made ahead is not used: " + why);
     return std::nullopt;
   }
-  ReadyPod given{lease_.record(), link_};
+  ReadyPod given{lease_.record(), link_, use_};
   given.record.ahead = parts_.owner.sandbox_id;
   given.record.ahead_uid = lease_.uid();
   if (!lease_.give_to(taker, call)) return std::nullopt;
@@ -884,10 +946,6 @@ void SandboxPod::drop(const sdk::Call& call) {
 namespace {
 
 constexpr size_t kManyUsers = 16;  // then gateways that no longer exist are removed
-
-bool has(const std::vector<std::string>& all, const std::string& one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
-}
 
 }  // namespace
 
@@ -939,10 +997,10 @@ void SandboxPod::forget_user() noexcept {
 }
 
 // A pod that cannot be used unchanged ends, if no other gateway uses it. With its workspace, if the
-// configuration says that it is the pod's.
-void SandboxPod::re_attach(const OpenWish& wish, const sdk::Call& call) {
+// configuration says that it is the pod's. False: another gateway has written, look again.
+bool SandboxPod::re_attach(const OpenWish& wish, const sdk::Call& call) {
   if (lease_.record().place() == Place::kEmptyDir) check_place(call);
-  if (!wish.refusal && adopt(call) && join(call)) return;
+  if (!wish.refusal && adopt(call)) return join(call);
   attach();
   stop(call);
   throw sdk::Error(ISOGATE_NO_SANDBOX, "what ran of it could not be re-attached" +

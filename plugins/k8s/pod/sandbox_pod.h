@@ -13,6 +13,7 @@
 #include "lib/semaphore.h"
 #include "plugins/k8s/lease.h"
 #include "plugins/k8s/pod/provision.h"
+#include "plugins/k8s/pod/stuck_pod.h"
 
 namespace isogate::k8s {
 
@@ -34,6 +35,7 @@ struct OpenWish {
 struct ReadyPod {
   Record record;
   std::shared_ptr<sdk::RunnerLink> link;
+  std::shared_ptr<PodUse> use;
 };
 
 class SandboxPod {
@@ -54,10 +56,10 @@ class SandboxPod {
   // While one lives, calls of a tenant run over the result of link().
   class Running {
    public:
-    explicit Running(SandboxPod& pod) : pod_(pod) { ++*pod_.running_; }
+    explicit Running(SandboxPod& pod) : pod_(pod) { ++pod_.use_->calls; }
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
-    ~Running() { --*pod_.running_; }
+    ~Running() { --pod_.use_->calls; }
 
    private:
     SandboxPod& pod_;
@@ -69,7 +71,7 @@ class SandboxPod {
     kBeside,  // runs no program, without a Running: once no call runs
   };
   // No call runs but the one that asks.
-  [[nodiscard]] bool is_alone(Use use) const { return *running_ <= (use == Use::kBeside ? 0 : 1); }
+  [[nodiscard]] bool is_alone(Use use) const { return use_->calls <= (use == Use::kBeside ? 0 : 1); }
   struct Way {  // to the runner of that pod
     std::shared_ptr<sdk::RunnerLink> link;
     std::string pod_uid;
@@ -97,6 +99,8 @@ class SandboxPod {
   // Ends and removes the pod, unless other gateways use it; the workspace stays where it is a claim. Throws
   // while something of it may still run.
   void end(const sdk::Call& call);
+  // The same of a sandbox that no gateway uses or works on, this one included; of others nothing.
+  void end_unused(const sdk::Call& call);
   // Also removes the rest: pods, claim, policy, the objects that create them, and the Lease last. Throws
   // unless the API server has confirmed each removal. `stranger`: this gateway used nothing of it, so if
   // other gateways are on record it stays theirs.
@@ -114,14 +118,15 @@ class SandboxPod {
 
  private:
   bool adopt(const sdk::Call& call);
-  void re_attach(const OpenWish& wish, const sdk::Call& call);
+  bool re_attach(const OpenWish& wish, const sdk::Call& call);
   bool join(const sdk::Call& call);
   [[nodiscard]] bool has_others() const;
   std::vector<std::string> other_users(const sdk::Call& call);
   void forget_user() noexcept;
   void release();
-  void stop(const sdk::Call& call);
+  void stop(const sdk::Call& call, const std::function<bool()>& is_used = {});
   Way lend(Use use, const sdk::Call& call);
+  void take_image();
   void attach();
   Opened claim(const OpenWish& wish, const sdk::Call& call);
   [[noreturn]] void nothing_there(const OpenWish& wish, const sdk::Call& call);
@@ -135,7 +140,7 @@ class SandboxPod {
   void in_time(const sdk::Call& call, const std::function<void(const sdk::Call&)>& work);
   [[noreturn]] void too_late();
   void check_serves() const;
-  [[nodiscard]] bool is_usable(Use use) const;
+  [[nodiscard]] bool is_usable(Use use);
   isogate_evidence measure_now(const isogate_evidence_request& request, const sdk::Call& call);
   isogate_evidence replace_and_measure(const isogate_evidence_request& request, const sdk::Call& call);
   void relink(Use use, const sdk::Call& call);
@@ -173,17 +178,27 @@ class SandboxPod {
   const Limits limits_;
   Semaphore mutex_;
   Lease lease_;
-  bool fresh_ = false;                 // no command of a tenant has run in it yet
-  bool closing_ = false;               // only a close may follow
-  std::optional<sdk::Error> refusal_;  // it was opened only to be closed
-  const std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
+  bool fresh_ = false;                                        // no command of a tenant has run in it yet
+  bool closing_ = false;                                      // only a close may follow
+  std::optional<sdk::Error> refusal_;                         // it was opened only to be closed
+  std::shared_ptr<PodUse> use_ = std::make_shared<PodUse>();  // a pod made ahead comes with its own
   // The pod that a cancelled call was creating: the cluster continues, and the next call waits for that
   // pod. Empty: none.
   std::string starting_;
   std::chrono::steady_clock::time_point starts_until_;
   std::atomic<bool> left_ = false;  // noted without the mutex, which an opening may hold; relink() looks
-  std::string suspicion_;           // why the pod must be replaced before the next call; empty: it need not
-  std::string waits_for_;           // what an opening waits for
+  // Noted without the mutex, too; is_usable() looks.
+  class Suspicions {
+   public:
+    void note(const std::string& pod_uid, const std::string& why);
+    std::string take(const std::string& pod_uid);  // empty: nothing was noted of that pod
+
+   private:
+    std::mutex mutex_;
+    std::string pod_uid_, why_;
+  } suspicions_;
+  std::string suspicion_;  // why the pod must be replaced before the next call; empty: it need not
+  std::string waits_for_;  // what an opening waits for
   // What a reconnected stream must find: by then it may be another container. Any thread.
   class Tie {
    public:

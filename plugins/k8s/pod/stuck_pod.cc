@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "plugins/k8s/client/exec_channel.h"
+#include "plugins/k8s/presence.h"
+#include "plugins/k8s/record.h"
 
 namespace isogate::k8s {
 namespace {
@@ -69,7 +71,25 @@ Found try_another(Services& services, const ExecRequest& request, const std::str
   return Found::kUnknown;
 }
 
+bool is_used_elsewhere(Services& services, const std::string& sandbox_id, const Budget& budget) {
+  const auto lease = services.api.find(services.leases(sandbox_id), budget);
+  if (!lease) return false;
+  for (const std::string& each : read_record(*lease).users)
+    if (each != services.holder && services.presence->lives(each, budget)) return true;
+  return false;
+}
+
 }  // namespace
+
+void PodUse::belong_to(const std::string& sandbox_id) {
+  const std::lock_guard lock(mutex_);
+  sandbox_id_ = sandbox_id;
+}
+
+std::string PodUse::sandbox_id() const {
+  const std::lock_guard lock(mutex_);
+  return sandbox_id_;
+}
 
 bool is_stuck(Services& services, const Parts& parts, const std::string& pod_uid, const sdk::Call& call) {
   const ExecRequest request = exec_request(services, parts.pod, stdio_command(parts));
@@ -81,14 +101,16 @@ bool is_stuck(Services& services, const Parts& parts, const std::string& pod_uid
 }
 
 void watch_liveness(Services& services, const Parts& parts, const std::string& pod_uid,
-                    const std::shared_ptr<sdk::RunnerLink>& link,
-                    std::shared_ptr<const std::atomic<int>> running) {
+                    const std::shared_ptr<sdk::RunnerLink>& link, std::shared_ptr<const PodUse> use) {
   const ExecRequest request = exec_request(services, parts.pod, stdio_command(parts));
   Liveness::Way way;
   way.try_another = [&services, request, pod_uid](const sdk::Call& call) {
     return try_another(services, request, pod_uid, call);
   };
-  way.is_busy = [running = std::move(running)] { return *running > 0; };
+  way.is_busy = [use] { return use->calls > 0; };
+  way.is_shared = [&services, use](const sdk::Call& call) {
+    return is_used_elsewhere(services, use->sandbox_id(), Budget(call, services.liveness.patience()));
+  };
   way.remove = [&services, pod = request.pod, pod_uid](const sdk::Call& call) {
     services.warn("the pod " + pod + " of a sandbox is stuck, and removed: no runner does its work in it");
     remove_object(services, services.pod(pod), pod_uid, call);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "isogate/runner_link.hpp"
@@ -11,12 +12,23 @@
 
 namespace isogate::k8s {
 
+// What this gateway does with a pod. Any thread.
+class PodUse {
+ public:
+  std::atomic<int> calls = 0;  // of a tenant, which run in it
+
+  void belong_to(const std::string& sandbox_id);
+  [[nodiscard]] std::string sandbox_id() const;  // whose Lease has its users
+
+ private:
+  mutable std::mutex mutex_;
+  std::string sandbox_id_;
+};
+
 // Watches `link` to the runner of this pod until it ends. When the runner is stuck or broken, closes the link
-// and removes the pod; the next call creates another one, as for every pod that has died. `running`: how many
-// calls of a tenant this gateway runs in it.
+// and removes the pod; the next call creates another one, as for every pod that has died.
 void watch_liveness(Services& services, const Parts& parts, const std::string& pod_uid,
-                    const std::shared_ptr<sdk::RunnerLink>& link,
-                    std::shared_ptr<const std::atomic<int>> running);
+                    const std::shared_ptr<sdk::RunnerLink>& link, std::shared_ptr<const PodUse> use);
 
 // The same for a pod without a link here: whether two connections are accepted and no runner sends
 // HELLO. Takes twice the patience.
