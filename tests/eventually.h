@@ -9,12 +9,17 @@
 
 namespace isogate::test {
 
+// Seconds that have passed.
+inline double since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 inline bool eventually(double seconds, const std::function<bool()>& holds) {
   constexpr double kPause = 0.005;
   const auto start = std::chrono::steady_clock::now();
   for (double looked = 0; !holds(); looked += kPause) {
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-    if (passed.count() > 4 * seconds || (passed.count() > seconds && looked >= seconds)) return holds();
+    const double passed = since(start);
+    if (passed > 4 * seconds || (passed > seconds && looked >= seconds)) return holds();
     std::this_thread::sleep_for(std::chrono::duration<double>(kPause));
   }
   return true;

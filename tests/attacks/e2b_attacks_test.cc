@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdio>
 #include <functional>
-#include <regex>
 #include <thread>
 
 #include "tests/attacks/attack.h"
@@ -95,14 +94,8 @@ class E2bAttack : public Attack {
     static std::string key;
     return key;
   }
-  static std::string url_of(const Gateway& gateway) {
-    std::smatch found;
-    const std::string log = gateway.log();
-    EXPECT_TRUE(std::regex_search(log, found, std::regex("unix:\\S+ 127\\.0\\.0\\.1:([0-9]+)")));
-    return "http://127.0.0.1:" + found[1].str();
-  }
   static std::string url() {
-    static const std::string address = url_of(*door());
+    static const std::string address = door()->e2b_url();
     return address;
   }
   static Caller native(const std::string& key, const std::string& agent) {
@@ -667,7 +660,7 @@ TEST_F(E2bAttack, ItsListenerIsGuardedLikeTheOthers) {
         << error.what();
   }
   const auto anonymous = another("", "anonymous: loopback\ne2b: {listen: [\"127.0.0.1:0\"]}\n");
-  const std::string at = url_of(*anonymous);
+  const std::string at = anonymous->e2b_url();
   const auto status = [&](const std::string& path, const Headers& headers) {
     return http_call(at, "GET", path, headers).status;
   };

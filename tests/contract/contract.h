@@ -73,8 +73,13 @@ const std::string& shared_directory();
 // No process has the mark any more: on this host or, if programs run elsewhere, in the sandbox as its next
 // exec sees it.
 bool nothing_left(World& w, const std::string& mark);
-// A static program, which sandboxes run to have a server (port_server.c).
-std::string port_server();
+// For cases that need ports, which a backend without them refuses.
+#define SKIP_WITHOUT_PORTS(w) \
+  if (!w.can("ports")) GTEST_SKIP() << "its sandboxes have no ports"
+
+// Runs port_server.c there until the sandbox ends. Returns the path of its output; throws std::runtime_error
+// if it does not listen.
+std::string start_port_server(const Caller& me, const std::string& kind, int port = 8080);
 // Its row of GET /sandboxes; null: the agent has no sandbox.
 Json row_of(const Caller& me);
 

@@ -950,7 +950,12 @@ void one_client_writes_and_many_read(World& w) {
     ASSERT_TRUE(each->socket.open()) << each->socket.answer().body;
     EXPECT_TRUE(each->hears("to all\n"));
   }
-  writer.socket.close();
+  writer.socket.send_binary(std::string((128 << 10) + 1, 'x'));
+  one.socket.send_binary(std::string((4 << 10) + 1, 'x'));
+  for (Attached* each : {&writer, &one}) {
+    each->rest();
+    EXPECT_EQ(each->socket.close_code(), 1009) << "the message is too large";
+  }
   EXPECT_TRUE(eventually(30, [&] { return Attached(exec).socket.open(); })) << "the writer has gone";
   EXPECT_TRUE(refused(w.me.get(exec.url("/attach?read_only=true")), 400, "invalid_request"))
       << "no WebSocket was asked for";
@@ -1073,10 +1078,10 @@ void an_exec_that_ended_while_no_gateway_was_there_has_its_result(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
   const auto first = w.another();
   const Caller before(*first, w.me.agent());
-  const LongLived exec(before, {{"command", "echo up; sleep 1.5; echo late; exit 4"}});
+  const LongLived exec(before, {{"command", "echo up; sleep 8; echo late; exit 4"}});
   ASSERT_TRUE(exec.says("up\n"));
   let_die(*first, exec.id);
-  sleep_sec(1.5);
+  sleep_sec(8);
   const auto second = w.another({}, first->state_dir());
   const LongLived again(Caller(*second, w.me.agent()), exec.id);
   const Json end = again.ended();

@@ -2,9 +2,8 @@
 #include <sys/socket.h>
 
 #include <csignal>
-#include <fstream>
-#include <iterator>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -16,9 +15,17 @@
 // Connections to ports of a sandbox: their bytes and ends, who may have them, and what is refused.
 namespace isogate::test {
 
-std::string port_server() {
-  std::ifstream file(ISOGATE_BUILD_DIR "/bin/contract_port_server", std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+std::string start_port_server(const Caller& me, const std::string& kind, int port) {
+  static const std::string program = read_whole(ISOGATE_BUILD_DIR "/bin/contract_port_server");
+  const Answer put = me.call("PUT", me.file_url("port_server?mode=0755"), {}, program);
+  const Answer started = me.post(
+      "/exec", {{"command", "./port_server " + kind + " " + std::to_string(port)}, {"background", true}});
+  if (put.status / 100 != 2 || started.status != 202)
+    throw std::runtime_error("the port server is not started: " + put.text + started.text);
+  const std::string output = "/execs/" + started.body.at("exec_id").get<std::string>() + "/output";
+  if (!eventually(60, [&] { return me.get(output).text.find("ready") != std::string::npos; }))
+    throw std::runtime_error("the port server does not listen: " + me.get(output).text);
+  return output;
 }
 
 namespace {
@@ -27,17 +34,6 @@ constexpr int kPort = 8080;
 
 std::string port_url(const std::string& agent, const std::string& port, const std::string& query = {}) {
   return "/sandboxes/" + agent + "/ports/" + port + query;
-}
-
-// What listens in the sandbox of this case; it ends with the sandbox.
-void start_server(const Caller& me, const std::string& kind, int port = kPort) {
-  ASSERT_TRUE(succeeded(me.call("PUT", me.file_url("port_server?mode=0755"), {}, port_server())));
-  const Answer started = me.post(
-      "/exec", {{"command", "./port_server " + kind + " " + std::to_string(port)}, {"background", true}});
-  ASSERT_EQ(started.status, 202) << started.text;
-  const std::string output = "/execs/" + started.body.at("exec_id").get<std::string>() + "/output";
-  ASSERT_TRUE(eventually(60, [&] { return me.get(output).text.find("ready") != std::string::npos; }))
-      << me.get(output).text;
 }
 
 class Connected {
@@ -83,7 +79,7 @@ bool is_refused(World& w) {
 
 void bytes_to_and_from_a_port_are_exact(World& w) {
   if (is_refused(w)) return;
-  start_server(w.me, "echo");
+  start_port_server(w.me, "echo");
   Connected port(w.me, kPort, "?half_close=true");
   ASSERT_TRUE(port.socket.open()) << port.socket.answer().body;
   const std::string bytes = noise(10 << 20, 21);
@@ -103,7 +99,7 @@ void bytes_to_and_from_a_port_are_exact(World& w) {
 
 void a_port_ends_one_direction_after_the_other(World& w) {
   if (is_refused(w)) return;
-  start_server(w.me, "count");
+  start_port_server(w.me, "count");
   Connected port(w.me, kPort, "?half_close=true");
   ASSERT_TRUE(port.socket.open()) << port.socket.answer().body;
   port.socket.send_binary(std::string(100000, 'x'));
@@ -118,36 +114,57 @@ void a_port_ends_one_direction_after_the_other(World& w) {
   EXPECT_EQ(strict.socket.close_code(), 1007) << "without half_close there are no text messages";
 }
 
-// What was sent before the close has reached the program, which counts in a file.
 void what_a_client_sent_before_it_left_arrives(World& w) {
   if (is_refused(w)) return;
-  start_server(w.me, "echo");
-  Connected whole(w.me);
-  ASSERT_TRUE(whole.socket.open());
-  whole.socket.send_binary("hello");
-  EXPECT_EQ(whole.take(5), "hello");
-  whole.socket.close();
-  start_server(w.me, "flood", kPort + 1);
-  Connected flood(w.me, kPort + 1);
-  EXPECT_EQ(flood.rest().size(), size_t{10} << 20) << "the port's end ends the WebSocket";
-  EXPECT_EQ(flood.socket.close_code(), 1000);
+  const std::string output = start_port_server(w.me, "count");
+  Connected port(w.me);
+  ASSERT_TRUE(port.socket.open());
+  port.socket.send_binary(std::string(100000, 'x'));
+  port.socket.close();
+  EXPECT_TRUE(eventually(60, [&] { return w.me.get(output).text.find("100000\\n") != std::string::npos; }))
+      << w.me.get(output).text;
+}
+
+void a_message_to_a_port_is_bounded(World& w) {
+  if (is_refused(w)) return;
+  start_port_server(w.me, "hold");
+  Connected port(w.me);
+  ASSERT_TRUE(port.socket.open());
+  port.socket.send_binary(std::string((256 << 10) + 1, 'x'));
+  EXPECT_FALSE(port.socket.next());
+  EXPECT_EQ(port.socket.close_code(), 1009);
 }
 
 void a_slow_reader_holds_up_the_port(World& w) {
   if (is_refused(w)) return;
-  start_server(w.me, "flood");
+  start_port_server(w.me, "flood");
+  const pid_t front = front_of(w.gateway);
+  const long before = resident_kib(front);
   Connected port(w.me);
   ASSERT_TRUE(port.socket.open());
   std::this_thread::sleep_for(std::chrono::seconds(2));
-  EXPECT_LT(resident_kib(front_of(w.gateway)), kib_bound(200 << 10));
+  EXPECT_LT(resident_kib(front) - before, kib_bound(4096)) << "KiB more in the front";
   EXPECT_EQ(port.rest().size(), size_t{10} << 20);
+  EXPECT_EQ(port.socket.close_code(), 1000) << "the port's end ends the WebSocket";
+}
+
+void who_reads_nothing_of_a_port_is_disconnected(World& w) {
+  SKIP_WITHOUT_PORTS(w);
+  const auto own = w.another("ports: {max_per_sandbox: 1}\nlimits: {write_timeout_sec: 2}\n");
+  const Caller me(*own, "stalled");
+  start_port_server(me, "flood");
+  Connected port(me);
+  ASSERT_TRUE(port.socket.open());
+  EXPECT_TRUE(eventually(60, [&] { return dial(me, std::to_string(kPort)).status == 101; }))
+      << "it keeps its slot";
+  EXPECT_THROW(port.rest(), std::runtime_error) << "the connection ended well";
 }
 
 void where_nobody_listens_the_port_is_closed(World& w) {
   if (is_refused(w)) return;
   w.me.run("true");
   EXPECT_TRUE(refused(dial(w.me, "8081"), 502, "port_closed"));
-  start_server(w.me, "full");
+  start_port_server(w.me, "full");
   std::vector<std::unique_ptr<Connected>> waiting;  // what its queue holds
   Answer last;
   for (int i = 0; i < 4; ++i) {
@@ -161,7 +178,7 @@ void where_nobody_listens_the_port_is_closed(World& w) {
 
 void a_connection_that_breaks_off_does_not_end_well(World& w) {
   if (is_refused(w)) return;
-  start_server(w.me, "reset");
+  start_port_server(w.me, "reset");
   Connected port(w.me, kPort, "?half_close=true");
   ASSERT_TRUE(port.socket.open());
   port.socket.send_binary("x");
@@ -173,8 +190,8 @@ void a_connection_that_breaks_off_does_not_end_well(World& w) {
 void a_server_on_ipv6_loopback_alone_is_found(World& w) {
   if (is_refused(w)) return;
   if (w.me.exec("test -e /proc/net/if_inet6 && grep -q ' lo$' /proc/net/if_inet6").body.at("exit_code") != 0)
-    return;  // this sandbox has no IPv6, so that nothing can listen there
-  start_server(w.me, "six");
+    GTEST_SKIP() << "this sandbox has no IPv6";
+  start_port_server(w.me, "six");
   Connected port(w.me);
   ASSERT_TRUE(port.socket.open()) << port.socket.answer().body;
   port.socket.send_binary("six");
@@ -191,17 +208,17 @@ void a_port_that_is_none_is_refused(World& w) {
 
 // None is created by it either.
 void a_sandbox_that_is_not_there_has_no_ports(World& w) {
-  if (!w.can("ports")) return;  // a backend without ports refuses them for every agent
+  SKIP_WITHOUT_PORTS(w);
   const Caller nobody = w.me.as("nobody-" + w.me.agent());
   EXPECT_TRUE(refused(dial(nobody, "80"), 404, "sandbox_not_found"));
   EXPECT_TRUE(row_of(nobody).is_null());
 }
 
 void a_strangers_sandbox_has_no_ports(World& w) {
-  if (!w.can("ports")) return;  // as above
+  SKIP_WITHOUT_PORTS(w);
   const auto own = w.another(two_keys());
   const Caller alpha(own->url(), key_of('A'), "same"), beta(own->url(), key_of('B'), "same");
-  ASSERT_NO_FATAL_FAILURE(start_server(alpha, "echo"));
+  start_port_server(alpha, "echo");
   EXPECT_TRUE(refused(dial(beta, std::to_string(kPort)), 404, "sandbox_not_found"));
   beta.run("true");
   EXPECT_TRUE(refused(dial(beta, std::to_string(kPort)), 502, "port_closed")) << "it is its own sandbox";
@@ -220,7 +237,7 @@ void the_gateway_itself_is_not_reached(World& w) {
 
 void ending_the_sandbox_ends_its_connections(World& w) {
   if (is_refused(w)) return;
-  start_server(w.me, "hold");
+  start_port_server(w.me, "hold");
   Connected port(w.me);
   ASSERT_TRUE(port.socket.open());
   const double took =
@@ -231,10 +248,10 @@ void ending_the_sandbox_ends_its_connections(World& w) {
 }
 
 void a_gateway_that_stops_ends_connections(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const auto own = w.another();
   const Caller me(*own, "ends");
-  ASSERT_NO_FATAL_FAILURE(start_server(me, "hold"));
+  start_port_server(me, "hold");
   Connected port(me);
   ASSERT_TRUE(port.socket.open());
   ::kill(own->pid(), SIGTERM);
@@ -246,7 +263,7 @@ void a_gateway_that_stops_ends_connections(World& w) {
 
 void a_hundred_connections_at_once(World& w) {
   if (is_refused(w)) return;
-  start_server(w.me, "echo");
+  start_port_server(w.me, "echo");
   std::vector<std::unique_ptr<Connected>> all;
   for (int i = 0; i < 100; ++i) {
     all.push_back(std::make_unique<Connected>(w.me));
@@ -261,10 +278,10 @@ void a_hundred_connections_at_once(World& w) {
 }
 
 void connections_of_a_sandbox_are_bounded(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const auto own = w.another("ports: {max_per_sandbox: 2}\n");
   const Caller me(*own, "bounded");
-  ASSERT_NO_FATAL_FAILURE(start_server(me, "hold"));
+  start_port_server(me, "hold");
   auto one = std::make_unique<Connected>(me);
   const Connected two(me);
   ASSERT_TRUE(one->socket.open() && two.socket.open());
@@ -281,8 +298,8 @@ void port_forward_carries_connections_of_this_machine(World& w) {
                                             ":8081"};
   w.me.run("true");
   if (w.can("ports")) {
-    start_server(w.me, "count");
-    start_server(w.me, "reset", 8081);
+    start_port_server(w.me, "count");
+    start_port_server(w.me, "reset", 8081);
   }
   std::vector<std::string> argv = {isogate_binary()};
   argv.insert(argv.end(), command.begin(), command.end());
@@ -324,7 +341,9 @@ constexpr Case kPortCases[] = {
     {"bytes_to_and_from_a_port_are_exact", 4, bytes_to_and_from_a_port_are_exact},
     {"a_port_ends_one_direction_after_the_other", 4, a_port_ends_one_direction_after_the_other},
     {"what_a_client_sent_before_it_left_arrives", 4, what_a_client_sent_before_it_left_arrives},
+    {"a_message_to_a_port_is_bounded", 6, a_message_to_a_port_is_bounded},
     {"a_slow_reader_holds_up_the_port", 4, a_slow_reader_holds_up_the_port},
+    {"who_reads_nothing_of_a_port_is_disconnected", 6, who_reads_nothing_of_a_port_is_disconnected},
     {"where_nobody_listens_the_port_is_closed", 9, where_nobody_listens_the_port_is_closed},
     {"a_connection_that_breaks_off_does_not_end_well", 3, a_connection_that_breaks_off_does_not_end_well},
     {"a_server_on_ipv6_loopback_alone_is_found", 0, a_server_on_ipv6_loopback_alone_is_found},

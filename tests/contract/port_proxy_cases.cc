@@ -17,17 +17,7 @@ constexpr const char* kHost = "8080-web.sbx.test";
 struct PortSite {
   explicit PortSite(World& w)
       : gateway(w.another(two_keys() + kDomain)), alpha(gateway->url(), key_of('A'), "web") {
-    start(alpha, "http", 8080);
-  }
-  // `output`: gets where what it writes is read.
-  static void start(const Caller& me, const std::string& kind, int port, std::string* output = nullptr) {
-    ASSERT_TRUE(succeeded(me.call("PUT", me.file_url("port_server?mode=0755"), {}, port_server())));
-    const Answer started = me.post(
-        "/exec", {{"command", "./port_server " + kind + " " + std::to_string(port)}, {"background", true}});
-    ASSERT_EQ(started.status, 202) << started.text;
-    const std::string path = "/execs/" + started.body.at("exec_id").get<std::string>() + "/output";
-    ASSERT_TRUE(eventually(60, [&] { return me.get(path).text.find("ready") != std::string::npos; }));
-    if (output != nullptr) *output = path;
+    start_port_server(alpha, "http");
   }
   // With alpha's key, unless `headers` have another.
   [[nodiscard]] Answer ask(const std::string& method, const std::string& target, Headers headers = {},
@@ -74,7 +64,7 @@ bool text_has(const Answer& answer, const std::string& text) {
 }
 
 void a_request_by_host_reaches_the_port_without_our_headers(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const PortSite site(w);
   const Answer got = site.ask("GET", "/a%20b?c=d&c=e",
                               {{"X-Mine", "1"},
@@ -101,7 +91,7 @@ void a_request_by_host_reaches_the_port_without_our_headers(World& w) {
 }
 
 void bodies_reach_the_port_whole(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const PortSite site(w);
   const std::string body = noise(200 << 10, 5);  // what fits in between: this client reads when it has sent
   const Answer sized = site.ask("POST", "/", {}, body);
@@ -126,7 +116,7 @@ void bodies_reach_the_port_whole(World& w) {
 }
 
 void a_switch_of_protocols_goes_through(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const PortSite site(w);
   HttpConnection connection(site.gateway->url());
   const HttpResponse head = site.upgrade(connection, "echo", kHost);
@@ -138,10 +128,9 @@ void a_switch_of_protocols_goes_through(World& w) {
 }
 
 void what_is_sent_after_the_other_end_reaches_the_port(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const PortSite site(w);
-  std::string output;
-  PortSite::start(site.alpha, "last", 8082, &output);
+  const std::string output = start_port_server(site.alpha, "last", 8082);
   HttpConnection connection(site.gateway->url());
   ASSERT_EQ(site.upgrade(connection, "raw", "8082-web.sbx.test").status, 101);
   EXPECT_EQ(connection.read_until_closed(), "done");
@@ -154,9 +143,9 @@ void what_is_sent_after_the_other_end_reaches_the_port(World& w) {
 
 // Its protocol may have no framing of its own: an end must not look like that of whole output.
 void a_switched_connection_that_breaks_off_is_reset(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const PortSite site(w);
-  PortSite::start(site.alpha, "half", 8082);
+  start_port_server(site.alpha, "half", 8082);
   HttpConnection broken(site.gateway->url());
   ASSERT_EQ(site.upgrade(broken, "raw", "8082-web.sbx.test").status, 101);
   broken.send("x");
@@ -168,7 +157,7 @@ void a_switched_connection_that_breaks_off_is_reset(World& w) {
 }
 
 void a_strangers_host_name_is_not_there(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const PortSite site(w);
   EXPECT_TRUE(
       refused(site.ask("GET", "/", {{"Authorization", "Bearer " + key_of('B')}}), 404, "sandbox_not_found"));
@@ -186,7 +175,7 @@ void a_strangers_host_name_is_not_there(World& w) {
 
 // A request that two readers could understand differently reaches no program.
 void a_smuggled_request_is_refused(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const PortSite site(w);
   const std::string begin =
       "POST / HTTP/1.1\r\nHost: " + std::string(kHost) + "\r\nAuthorization: Bearer " + key_of('A') + "\r\n";
@@ -213,17 +202,17 @@ void a_smuggled_request_is_refused(World& w) {
 }
 
 void an_answer_in_doubt_is_not_passed_on(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const PortSite site(w);
-  PortSite::start(site.alpha, "echo", 8082);  // its answer is the request
+  start_port_server(site.alpha, "echo", 8082);  // its answer is the request
   EXPECT_TRUE(refused(site.ask("GET", "/", {}, {}, "8082-web.sbx.test"), 502, "port_closed"));
-  PortSite::start(site.alpha, "flood", 8083);
+  start_port_server(site.alpha, "flood", 8083);
   EXPECT_TRUE(refused(site.ask("GET", "/", {}, {}, "8083-web.sbx.test"), 502, "port_closed"));
 }
 
 // A browser sends no key, and pages of other origins must not benefit from a gateway that requires none.
 void without_a_key_host_names_are_not_served(World& w) {
-  if (!w.can("ports")) return;
+  SKIP_WITHOUT_PORTS(w);
   const auto own = w.another(std::string("anonymous: loopback\n") + kDomain);
   const Caller me(*own, "web");
   me.run("true");

@@ -1,7 +1,7 @@
 /* port_server KIND PORT: what listens in a sandbox, on 127.0.0.1, for the cases about ports. Writes "ready" once it does.
  *
  *   echo    sends back what comes, to its end        six     the same, only on [::1]
- *   count   reads to the end, then sends the number of bytes
+ *   count   reads to the end, then writes the number of bytes, and sends it
  *   flood   sends 10 MiB of a pattern and ends       hold    neither reads nor sends
  *   reset   reads a byte and breaks the connection   full    accepts nobody
  *   half    accepts an upgrade, sends "half" and, once a byte comes, breaks the connection
@@ -35,12 +35,19 @@ static void echo(int fd) {
   }
 }
 
-static void count(int fd) {
+/* Reads to the end, and writes how many bytes came. The size of that line, which is in `buffer`. */
+static size_t write_count(int fd) {
   unsigned long long all = 0;
   ssize_t n;
   while ((n = read(fd, buffer, sizeof buffer)) > 0) all += (unsigned long long)n;
-  n = snprintf(buffer, sizeof buffer, "%llu\n", all);
-  if (n > 0) (void)write_all(fd, buffer, (size_t)n);
+  size_t size = (size_t)snprintf(buffer, sizeof buffer, "%llu%s\n", all, n < 0 ? " broken" : "");
+  (void)write_all(1, buffer, size);
+  return size;
+}
+
+static void count(int fd) {
+  size_t size = write_count(fd);
+  (void)write_all(fd, buffer, size);
 }
 
 static void flood(int fd) {
@@ -62,13 +69,9 @@ static void half(int fd) {
 
 static void last(int fd) {
   static const char head[] = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\ndone";
-  unsigned long long all = 0;
-  ssize_t n = read(fd, buffer, sizeof buffer);
-  if (n <= 0 || write_all(fd, head, sizeof head - 1) != 0) return;
+  if (read(fd, buffer, sizeof buffer) <= 0 || write_all(fd, head, sizeof head - 1) != 0) return;
   shutdown(fd, SHUT_WR);
-  while ((n = read(fd, buffer, sizeof buffer)) > 0) all += (unsigned long long)n;
-  n = snprintf(buffer, sizeof buffer, "%llu%s\n", all, n < 0 ? " broken" : "");
-  if (n > 0) (void)write_all(1, buffer, (size_t)n);
+  (void)write_count(fd);
 }
 
 /* Whether a chunked body ends with these bytes; `tail` has the five before them, and then the last five. */

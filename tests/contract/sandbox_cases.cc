@@ -235,11 +235,12 @@ void an_idle_sandbox_is_stopped_and_comes_back(World& w) {
   const auto own = w.another("sandbox_idle_timeout_sec: 1");
   const Caller quiet(*own, "quiet"), busy(*own, "busy");
   ASSERT_TRUE(succeeded(quiet.write("kept", "still here")));
-  ExecStream stream(busy, {{"command", "sleep 4; echo done"}});
+  ExecStream stream(busy, {{"command", "while [ ! -e go ]; do sleep 0.1; done; echo done"}});
   EXPECT_TRUE(eventually(10, [&] { return own->log().find("sandbox_stopped_idle") != std::string::npos; }));
   EXPECT_EQ(own->log().find("\"agent_id\":\"busy\",\"limit_sec\""), std::string::npos)
       << "something runs there";
   EXPECT_EQ(quiet.out("cat kept"), "still here");
+  ASSERT_TRUE(succeeded(busy.write("go", "")));
   const std::vector<Json> events = stream.rest();
   EXPECT_EQ(data_of(events, "stdout"), "done\n");
   EXPECT_EQ(events.back().at("outcome"), "exited");

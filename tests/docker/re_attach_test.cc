@@ -57,11 +57,11 @@ class ReAttach : public BackendWorld {
 
 TEST_F(ReAttach, WhatNobodyCallsIsStoppedWhenItIsIdle) {
   leave_running(3, with());
-  Gateway gateway(with("sandbox_idle_timeout_sec: 4"));
+  Gateway gateway(with("sandbox_idle_timeout_sec: 10"));
   ASSERT_TRUE(eventually(10, [&] { return taken_up(gateway) == 3; })) << gateway.log();
   std::this_thread::sleep_for(seconds(2));
   EXPECT_EQ(running(), 3u) << "the idle time counts from the re-attachment";
-  EXPECT_TRUE(eventually(20, [&] { return running() == 0; })) << gateway.log();
+  EXPECT_TRUE(eventually(40, [&] { return running() == 0; })) << gateway.log();
   EXPECT_EQ(Caller(gateway, name(1)).content("kept"), "kept\n");
 }
 

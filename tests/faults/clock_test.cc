@@ -85,12 +85,12 @@ TEST_P(ClockJump, EndsNoSandboxOfE2bAtARestart) {
   const Headers headers = {{"X-API-Key", key}, {"Content-Type", "application/json"}};
   gateway_ = start(yaml, state.path());
   ASSERT_TRUE(decided(*gateway_));
-  const Answer made =
-      answer_of(http_call(e2b_url(*gateway_), "POST", "/sandboxes", headers, Json{{"timeout", 1800}}.dump()));
+  const Answer made = answer_of(
+      http_call(gateway_->e2b_url(), "POST", "/sandboxes", headers, Json{{"timeout", 1800}}.dump()));
   ASSERT_EQ(made.status, 201) << made.text;
   const std::string target = "/sandboxes/" + made.body.at("sandboxID").get<std::string>();
   const auto expect_half_an_hour = [&] {
-    const Answer answer = answer_of(http_call(e2b_url(*gateway_), "GET", target, headers));
+    const Answer answer = answer_of(http_call(gateway_->e2b_url(), "GET", target, headers));
     ASSERT_EQ(answer.status, 200) << answer.text;
     const std::string end = answer.body.at("endAt");
     EXPECT_GT(end, utc_text_of_ms(wall_clock_ms() + 1'200'000));

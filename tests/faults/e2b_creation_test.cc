@@ -23,7 +23,7 @@ class E2bCreation : public testing::Test {
         "/test_plugins/staged.so\n    config: {stage: " +
         place_.path() + "}\n");
     ASSERT_TRUE(decided(*gateway_));
-    url_ = e2b_url(*gateway_);
+    url_ = gateway_->e2b_url();
   }
   void fail(const std::string& steps) { place_.file("fail", steps); }
   [[nodiscard]] Answer create(int timeout) const {

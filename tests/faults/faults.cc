@@ -2,7 +2,6 @@
 
 #include <sqlite3.h>
 
-#include <regex>
 #include <stdexcept>
 
 namespace isogate::test {
@@ -38,14 +37,6 @@ std::vector<pid_t> processes_of(const Gateway& gateway) {
   for (pid_t pid : children_of(gateway.pid()))
     if (command_line(pid).find(" _") != std::string::npos) pids.push_back(pid);
   return pids;
-}
-
-std::string e2b_url(const Gateway& gateway) {
-  std::smatch found;
-  const std::string log = gateway.log();
-  if (!std::regex_search(log, found, std::regex("unix:\\S+ 127\\.0\\.0\\.1:([0-9]+)")))
-    throw std::runtime_error("no listener for E2B's SDKs: " + log);
-  return "http://127.0.0.1:" + found[1].str();
 }
 
 Json backend_row(const Caller& caller, const std::string& backend) {

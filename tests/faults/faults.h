@@ -31,9 +31,6 @@ std::map<std::string, JournalRow> journal_of(const std::string& state_dir);
 // The supervisor, the front and every host.
 std::vector<pid_t> processes_of(const Gateway& gateway);
 
-// Of its first listener for E2B's SDKs, which is on loopback.
-std::string e2b_url(const Gateway& gateway);
-
 Json backend_row(const Caller& caller, const std::string& backend);
 // Runs `echo works` until it does; false: not in that time. Anything but 200 and 503 meanwhile fails.
 bool works_within(double seconds, const Caller& caller);

@@ -19,15 +19,12 @@ namespace {
 constexpr uid_t kSomebody = 65534;
 
 void expect_room_for_another_tenant() {
-  std::string yaml = "allow_unisolated: true\nbackends: [{name: local}]\nkeys:\n";
-  for (const char name : {'a', 'b'})
-    yaml += std::string("  - {name: ") + name + ", tenant: " + name +
-            ", sha256: " + sha256_hex(std::string(64, name)) + "}\n";
+  const std::string yaml = kLocal + keys_yaml("ab");
   const rlimit few{1024, 1024};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   const auto gateway = std::make_unique<Gateway>(GatewayOptions{.yaml = yaml, .run_as = kSomebody});
   const auto of = [&](char tenant, int agent) {
-    return Caller(gateway->url(), std::string(64, tenant), tenant + std::to_string(agent));
+    return Caller(gateway->url(), tenant_key(tenant), tenant + std::to_string(agent));
   };
   const auto opened = [&](char tenant) {
     int count = 0;
@@ -101,18 +98,14 @@ TEST(FewDescriptors, WhatSandboxesKeepLeavesRoomForCalls) {
 // What one tenant's long-lived execs hold once they have ended, and while they wait in the queue.
 void expect_long_execs_to_leave_descriptors() {
   constexpr size_t kAll = 1024, kFilesOfOne = kAll / 32 / 2, kWaiting = 150;
-  std::string yaml =
-      "allow_unisolated: true\nbackends: [{name: local}]\nlimits: {max_execs_per_sandbox: 1, "
-      "exec_queue_timeout_sec: 600}\nkeys:\n";
-  for (const char name : {'a', 'b'})
-    yaml += std::string("  - {name: ") + name + ", tenant: " + name +
-            ", sha256: " + sha256_hex(std::string(64, name)) + "}\n";
+  const std::string yaml = std::string(kLocal) +
+                           "limits: {max_execs_per_sandbox: 1, exec_queue_timeout_sec: 600}\n" +
+                           keys_yaml("ab");
   const rlimit few{kAll, kAll};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   const auto gateway = std::make_unique<Gateway>(GatewayOptions{.yaml = yaml, .run_as = kSomebody});
   const pid_t front = front_of(*gateway);
-  const Caller mine(gateway->url(), std::string(64, 'a'), "a"),
-      others(gateway->url(), std::string(64, 'b'), "b");
+  const Caller mine(gateway->url(), tenant_key('a'), "a"), others(gateway->url(), tenant_key('b'), "b");
   const auto expect_others_to_work = [&] {
     for (const std::string& url : {gateway->url(), gateway->unix_url()})
       EXPECT_EQ(HttpConnection(url, 10).request("GET", "/livez").status, 200) << url;
@@ -217,12 +210,12 @@ rlim_t lowest_free_descriptor(pid_t pid) {
 
 // So many keys that the configuration travels in a memfd.
 std::string yaml_with_keys(const std::string& names, int max_execs) {
-  std::string yaml = std::string(kLocal) + "limits: {max_execs: " + std::to_string(max_execs) + "}\nkeys:\n";
-  const auto add = [&yaml](const std::string& name, const std::string& key) {
-    yaml += "  - {name: " + name + ", tenant: " + name + ", sha256: " + sha256_hex(key) + "}\n";
-  };
-  for (const char name : names) add(std::string(1, name), std::string(64, name));
-  for (int i = 0; i < 700; ++i) add("other" + std::to_string(i), "key of other " + std::to_string(i));
+  std::string yaml =
+      std::string(kLocal) + "limits: {max_execs: " + std::to_string(max_execs) + "}\n" + keys_yaml(names);
+  for (int i = 0; i < 700; ++i) {
+    const std::string name = "other" + std::to_string(i);
+    yaml += "  - {name: " + name + ", tenant: " + name + ", sha256: " + sha256_hex("key of " + name) + "}\n";
+  }
   return yaml;
 }
 
@@ -236,8 +229,8 @@ size_t count_of(const Gateway& gateway, const std::string& event) {
 TEST(FewDescriptors, AFrontWithoutAnyTakesAReloadAndNewHosts) {
   SKIP_UNLESS_STARTABLE();
   const auto gateway = start(yaml_with_keys("ab", 60));
-  const Caller kept(gateway->url(), std::string(64, 'a'), "mine");
-  const Caller revoked(gateway->url(), std::string(64, 'b'), "mine");
+  const Caller kept(gateway->url(), tenant_key('a'), "mine");
+  const Caller revoked(gateway->url(), tenant_key('b'), "mine");
   EXPECT_EQ(kept.out("echo works"), "works\n");
   HttpConnection connection(gateway->url());
   EXPECT_EQ(connection.request("GET", "/sandboxes", revoked.headers()).status, 200);
@@ -267,8 +260,8 @@ TEST(FewDescriptors, AFrontWithoutAnyTakesAReloadAndNewHosts) {
 TEST(FewDescriptors, AFrontThatLosesARecordIsReplacedByOneWithTheNewConfiguration) {
   SKIP_UNLESS_STARTABLE();
   const auto gateway = start(yaml_with_keys("ab", 60));
-  const Caller kept(gateway->url(), std::string(64, 'a'), "mine");
-  const Caller revoked(gateway->url(), std::string(64, 'b'), "mine");
+  const Caller kept(gateway->url(), tenant_key('a'), "mine");
+  const Caller revoked(gateway->url(), tenant_key('b'), "mine");
   EXPECT_EQ(revoked.get("/sandboxes").status, 200);
   const pid_t front = front_of(*gateway);
   limit_open_files(front, 3);  // its reserve is above

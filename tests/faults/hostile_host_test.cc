@@ -1,7 +1,4 @@
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 #include <thread>
 
 #include "tests/faults/faults.h"
@@ -10,17 +7,6 @@
 // A backend host that its plugin's author controls, and that sends anything to front and supervisor.
 namespace isogate::test {
 namespace {
-
-double cpu_seconds(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  std::istringstream fields(text.substr(std::min(text.rfind(')') + 2, text.size())));
-  std::string skipped;
-  for (int i = 0; i < 11; ++i) fields >> skipped;
-  double user = 0, system = 0;
-  fields >> user >> system;
-  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
-}
 
 class HostileHost : public testing::TestWithParam<const char*> {
  protected:

@@ -25,15 +25,10 @@ class PluginFails : public testing::Test {
         .post("/exec", {{"argv", {how}}, {"backend", "faulty"}, {"timeout_sec", 20}});
   }
   static std::string yaml_of_tenants(const std::string& config = "{}") {
-    std::string text = yaml(config) + "keys:\n";
-    for (const char name : {'a', 'b', 'c'})
-      text += std::string("  - {name: ") + name + ", tenant: " + name + ", sha256: " + sha256_hex(key(name)) +
-              "}\n";
-    return text;
+    return yaml(config) + keys_yaml("abc");
   }
-  static std::string key(char tenant) { return std::string(64, tenant); }
   static Caller of(const Gateway& gateway, char tenant, const std::string& agent) {
-    return {gateway.url(), key(tenant), agent};
+    return {gateway.url(), tenant_key(tenant), agent};
   }
   // Execs that nothing ends, cancelled after a second.
   static void hang(const Gateway& gateway, char tenant, int count,

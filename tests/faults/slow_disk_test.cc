@@ -14,17 +14,11 @@ class SlowDisk : public testing::Test {
   void SetUp() override {
     SKIP_UNLESS_STARTABLE();
     if (!disk_.usable()) GTEST_SKIP() << "no file system can be mounted here";
-    std::string yaml =
-        "allow_unisolated: true\nprobe_interval_sec: 1\nbackends: [{name: local}]\nworkdir: " + disk_.path() +
-        "\nkeys:\n";
-    for (const char name : {'a', 'b', 'c'})
-      yaml += std::string("  - {name: ") + name + ", tenant: " + name + ", sha256: " + sha256_hex(key(name)) +
-              "}\n";
-    gateway_ = start(yaml);
+    gateway_ = start(std::string(kLocal) + "probe_interval_sec: 1\nworkdir: " + disk_.path() + "\n" +
+                     keys_yaml("abc"));
   }
-  static std::string key(char tenant) { return std::string(64, tenant); }
   [[nodiscard]] Caller of(char tenant, const std::string& agent) const {
-    return {gateway_->url(), key(tenant), agent};
+    return {gateway_->url(), tenant_key(tenant), agent};
   }
   // Sends a complete durable PUT, without waiting for its response.
   [[nodiscard]] std::unique_ptr<HttpConnection> put(const Caller& caller) const {

@@ -52,15 +52,15 @@ TEST_F(Bodies, ACutUploadCommitsNothing) {
 // RFC 9110, 10.1.1: an HTTP/1.0 client would take it for the response.
 TEST_F(Bodies, AnHttp10ClientIsNotToldToContinue) {
   const std::string body = R"({"command":"echo old","agent_id":"a"})";
-  for (const char* version : {"1.0", "1.1"}) {
+  for (const std::string version : {"1.0", "1.1"}) {
     HttpConnection connection(gateway().url(), 10);
-    connection.send("POST /exec HTTP/" + std::string(version) +
+    connection.send("POST /exec HTTP/" + version +
                     "\r\nHost: gw\r\nConnection: close\r\nAuthorization: Bearer " + gateway().key() +
                     "\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: " +
                     std::to_string(body.size()) + "\r\n\r\n");
     pollfd said{connection.fd(), POLLIN, 0};
-    const int told = ::poll(&said, 1, 500);
-    EXPECT_EQ(told, version == std::string("1.1") ? 1 : 0) << version;
+    const int told = ::poll(&said, 1, version == "1.1" ? 10'000 : 500);
+    EXPECT_EQ(told, version == "1.1" ? 1 : 0) << version;
     connection.send(body);
     const std::string answer = connection.read_until_closed();
     EXPECT_EQ(answer.find(" 100 ") != std::string::npos, told == 1) << answer;
@@ -125,7 +125,7 @@ TEST_F(Bodies, AHeaderThatTricklesIs408) {
   });
   const double took = seconds_of([&] { EXPECT_EQ(connection.read_response().status, 408); });
   sender.join();
-  EXPECT_LT(took, 4.5);
+  EXPECT_LT(took, 6.5);
 }
 
 TEST_F(Bodies, AnUnreadBodyIsNoRequest) {

@@ -2,10 +2,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <regex>
-#include <sstream>
 #include <thread>
 
 #include "tests/framing/framing.h"
@@ -264,15 +262,6 @@ TEST_F(Limits, AJsonBodyTooLargeIs413BeforeItIsRead) {
   chunked.send("1000\r\n" + std::string(4096, ' ') + "\r\n");
   EXPECT_TRUE(refused(answer_of(chunked.read_response("POST")), 413, "file_too_large"));
   EXPECT_TRUE(chunked.closed_within(5));
-}
-
-double cpu_seconds(pid_t pid) {
-  std::istringstream stat(read_whole("/proc/" + std::to_string(pid) + "/stat"));
-  std::string text;
-  for (int i = 0; i < 13; ++i) stat >> text;
-  double user = 0, kernel = 0;
-  stat >> user >> kernel;
-  return (user + kernel) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 constexpr uid_t kSomebody = 65534;

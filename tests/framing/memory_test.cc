@@ -21,30 +21,20 @@ class Memory : public testing::Test {
     if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
   }
 
-  // 4 MiB for bodies and answers, of which a tenant has half. Tenants `a`, `b` and `c`, whose keys are
-  // their names, 32 times.
+  // 4 MiB for bodies and answers, of which a tenant has half.
   static std::unique_ptr<Gateway> tight() {
-    std::string yaml =
+    return std::make_unique<Gateway>(
         "allow_unisolated: true\nbackends: [{name: local}]\n"
         "limits: {max_held_bytes: 4194304, max_json_bytes: 1048576, body_idle_timeout_sec: 60}\n"
-        "exec: {max_max_output_bytes: 524288}\nkeys:\n";
-    for (const char* name : {"a", "b", "c"})
-      yaml += "  - {name: " + std::string(name) + ", tenant: " + name +
-              ", sha256: " + sha256_hex(key_of(name)) + "}\n";
-    return std::make_unique<Gateway>(yaml);
+        "exec: {max_max_output_bytes: 524288}\n" +
+        keys_yaml("abc"));
   }
-  static std::string key_of(const std::string& tenant) {
-    std::string key;
-    for (int i = 0; i < 32; ++i) key += tenant;
-    return key;
-  }
-  static Caller caller(const Gateway& gateway, const std::string& tenant) {
-    return {gateway.url(), key_of(tenant), "agent"};
+  static Caller caller(const Gateway& gateway, char tenant) {
+    return {gateway.url(), tenant_key(tenant), "agent"};
   }
 
   // Sends a body of that size without its last byte.
-  static std::unique_ptr<HttpConnection> hold_body(const Gateway& gateway, const std::string& tenant,
-                                                   size_t size) {
+  static std::unique_ptr<HttpConnection> hold_body(const Gateway& gateway, char tenant, size_t size) {
     auto connection = std::make_unique<HttpConnection>(gateway.url(), 20);
     Headers headers = caller(gateway, tenant).headers();
     headers.emplace_back("Content-Length", std::to_string(size));
@@ -53,7 +43,7 @@ class Memory : public testing::Test {
     return connection;
   }
   static long held(const Gateway& gateway) {
-    const std::string text = caller(gateway, "c").get("/metrics").text;
+    const std::string text = caller(gateway, 'c').get("/metrics").text;
     std::smatch found;
     const std::regex line("isogate_current\\{what=\"held_bytes\"\\} ([0-9.e+]+)");
     return std::regex_search(text, found, line) ? static_cast<long>(std::stod(found[1])) : -1;
@@ -69,7 +59,7 @@ long peak_kib(pid_t pid) {
 // Large bodies are parsed outside of the front's one thread, and checked like all others.
 TEST_F(Memory, LargeBodiesAreCheckedAsSmallOnesAre) {
   const auto gateway = tight();
-  const Caller me = caller(*gateway, "a");
+  const Caller me = caller(*gateway, 'a');
   const std::string large(600 << 10, 'A');
   EXPECT_EQ(me.run_argv({"wc", "-c"}, {{"stdin", large}}).at("stdout"), "614400\n");
   EXPECT_EQ(me.run_argv({"wc", "-c"}, {{"stdin", large}, {"stdin_encoding", "base64"}}).at("stdout"),
@@ -130,28 +120,28 @@ TEST_F(Memory, MoreOutputThanTheCapIsRefused) {
 TEST_F(Memory, ATenantWithItsShareIsRefusedAndTheOthersAreServed) {
   const auto gateway = tight();
   std::vector<std::unique_ptr<HttpConnection>> bodies;
-  for (int i = 0; i < 2; ++i) bodies.push_back(hold_body(*gateway, "a", kMiB));
+  for (int i = 0; i < 2; ++i) bodies.push_back(hold_body(*gateway, 'a', kMiB));
   ASSERT_TRUE(eventually(10, [&] { return held(*gateway) >= static_cast<long>(2 * kMiB) - 2; }));
-  const Answer none = caller(*gateway, "a").exec("echo " + std::string(100000, 'x') + " > ran");
+  const Answer none = caller(*gateway, 'a').exec("echo " + std::string(100000, 'x') + " > ran");
   EXPECT_TRUE(refused(none, 429, "rate_limited"));
   EXPECT_EQ(none.header("Retry-After"), "1");
   EXPECT_NE(none.text.find("this tenant"), std::string::npos) << none.text;
-  EXPECT_EQ(caller(*gateway, "b").out("echo served"), "served\n");
+  EXPECT_EQ(caller(*gateway, 'b').out("echo served"), "served\n");
 
-  for (int i = 0; i < 2; ++i) bodies.push_back(hold_body(*gateway, "b", kMiB));
+  for (int i = 0; i < 2; ++i) bodies.push_back(hold_body(*gateway, 'b', kMiB));
   ASSERT_TRUE(eventually(10, [&] { return held(*gateway) >= static_cast<long>(4 * kMiB) - 4; }));
-  const Answer full = caller(*gateway, "c").exec("true");
+  const Answer full = caller(*gateway, 'c').exec("true");
   EXPECT_TRUE(refused(full, 429, "rate_limited"));
   EXPECT_NE(full.text.find("all requests"), std::string::npos) << full.text;
 
   bodies.clear();
   EXPECT_TRUE(eventually(10, [&] { return held(*gateway) == 0; })) << held(*gateway);
-  EXPECT_EQ(caller(*gateway, "a").out("ls"), "") << "something of a refused request ran";
+  EXPECT_EQ(caller(*gateway, 'a').out("ls"), "") << "something of a refused request ran";
 }
 
 TEST_F(Memory, OutputIsClaimedBeforeTheProgramStarts) {
   const auto gateway = tight();
-  const Caller me = caller(*gateway, "a");
+  const Caller me = caller(*gateway, 'a');
   std::vector<std::thread> holding;
   for (int i = 0; i < 2; ++i)
     holding.emplace_back([&] {
@@ -171,7 +161,7 @@ TEST_F(Memory, OutputIsClaimedBeforeTheProgramStarts) {
 // Empty values take memory, too: 100,000 empty arguments are a few MiB.
 TEST_F(Memory, ManySmallArgumentsCount) {
   const auto gateway = tight();
-  const Caller me = caller(*gateway, "a");
+  const Caller me = caller(*gateway, 'a');
   std::vector<std::string> argv(100000);
   argv[0] = "true";
   EXPECT_TRUE(refused(me.post("/exec", {{"argv", argv}}), 429, "rate_limited"));
@@ -182,7 +172,7 @@ TEST_F(Memory, ManySmallArgumentsCount) {
 // A response that nobody reads counts against its tenant for as long as it is kept.
 TEST_F(Memory, AnUnreadAnswerIsHeldUntilItIsDropped) {
   const auto gateway = tight();
-  const Caller me = caller(*gateway, "a");
+  const Caller me = caller(*gateway, 'a');
   ASSERT_TRUE(succeeded(me.write("big", std::string(900000, 'x'))));
   std::vector<std::unique_ptr<HttpConnection>> readers;
   const std::string body = R"({"agent_id":"agent","path":"big"})";
@@ -200,7 +190,7 @@ TEST_F(Memory, AnUnreadAnswerIsHeldUntilItIsDropped) {
     refusal = eventually(0.2, [&] { return me.read("big").status == 429; });
   }
   EXPECT_TRUE(refusal) << "responses pile up: " << held(*gateway);
-  EXPECT_EQ(caller(*gateway, "b").out("echo served"), "served\n");
+  EXPECT_EQ(caller(*gateway, 'b').out("echo served"), "served\n");
   readers.clear();
   EXPECT_TRUE(eventually(10, [&] { return held(*gateway) == 0; })) << held(*gateway);
   EXPECT_EQ(me.read("big").status, 200);
@@ -209,7 +199,7 @@ TEST_F(Memory, AnUnreadAnswerIsHeldUntilItIsDropped) {
 // A stream that nobody reads counts against its tenant with the most that it can keep, and keeps no more.
 TEST_F(Memory, AnUnreadStreamCostsWhatWasClaimedForIt) {
   const auto gateway = tight();
-  const Caller me = caller(*gateway, "a");
+  const Caller me = caller(*gateway, 'a');
   me.run("true", {{"max_output_bytes", 1000}});
   const pid_t front = front_of(*gateway);
   const std::string body = R"({"agent_id":"agent","command":"yes '' & yes '' >&2","lines":true})";

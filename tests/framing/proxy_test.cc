@@ -26,20 +26,29 @@ constexpr Manner kManners[] = {
      "off;\n"},
 };
 
-int free_port() {
-  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size);
-  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.sin_port);
-}
+// A port that nobody else gets while this exists: nginx may listen on it, too, since both reuse addresses.
+class ReservedPort {
+ public:
+  ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    ::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), size);
+    ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    text = std::to_string(ntohs(address.sin_port));
+  }
+  std::string text;
+
+ private:
+  Fd socket_;
+};
 
 class Nginx {
  public:
-  Nginx(const Gateway& gateway, const Manner& manner) : port_(free_port()) {
+  Nginx(const Gateway& gateway, const Manner& manner) {
     ::chmod(directory_.path().c_str(), 0755);
     const std::string config = directory_.file(
         "nginx.conf",
@@ -50,7 +59,7 @@ class Nginx {
         "  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path f; uwsgi_temp_path u;\n"
         "  scgi_temp_path s;\n  " +
             std::string(manner.directives) + "  upstream gateway { server " + gateway.url().substr(7) +
-            "; keepalive 4; }\n  server {\n    listen 127.0.0.1:" + std::to_string(port_) +
+            "; keepalive 4; }\n  server {\n    listen 127.0.0.1:" + port_.text +
             ";\n    location / { proxy_pass http://gateway; proxy_http_version 1.1;\n"
             "      proxy_set_header Connection ''; proxy_next_upstream off; proxy_ignore_client_abort on; "
             "}\n  }\n}\n");
@@ -61,7 +70,7 @@ class Nginx {
       throw std::runtime_error("nginx does not answer:\n" + read_whole(directory_.path() + "/error.log"));
   }
 
-  [[nodiscard]] std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  [[nodiscard]] std::string url() const { return "http://127.0.0.1:" + port_.text; }
   // id → status of what it passed on.
   [[nodiscard]] std::map<std::string, int> passed() const {
     std::map<std::string, int> found;
@@ -80,7 +89,7 @@ class Nginx {
     }
   }
   TemporaryDirectory directory_;
-  int port_;
+  ReservedPort port_;
   std::unique_ptr<Program> program_;
 };
 

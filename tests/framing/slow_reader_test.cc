@@ -87,10 +87,10 @@ TEST_F(SlowReader, AnEndedProgramTakesNoPlace) {
       "allow_unisolated: true\nbackends: [{name: local}]\nlimits: {max_execs: 1, exec_queue: 1}\n");
   const std::string mark = new_mark();
   const auto stalled =
-      ask("/exec-stream", {{"agent_id", "a"}, {"command", "yes & sleep " + mark}, {"timeout_sec", 1}});
+      ask("/exec-stream", {{"agent_id", "a"}, {"command", "yes & sleep " + mark}, {"timeout_sec", 4}});
   ASSERT_TRUE(there_within(5, mark));
   const double took = seconds_of([&] { EXPECT_EQ(me().as("b").out("echo mine"), "mine\n"); });
-  EXPECT_LT(took, 5.0);
+  EXPECT_LT(took, 20.0);
 }
 
 TEST_F(SlowReader, AStalledStreamCanBeCancelled) {

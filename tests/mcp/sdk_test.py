@@ -40,12 +40,6 @@ def run_release(gateway, release, cases):
     return passed
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 def run_conformance(build):
     """The suite sends no key, and an Origin of its own: an open listener of loopback, that lists it."""
     directory = os.path.join(SDKS, CONFORMANCE)
@@ -55,9 +49,12 @@ def run_conformance(build):
         return None
     suite = [node, os.path.join(directory, "node_modules", ".bin", "conformance"), "server"]
     passed = True
-    with tempfile.TemporaryDirectory(prefix="isogate-mcp-", dir="/var/tmp") as work:
+    with tempfile.TemporaryDirectory(prefix="isogate-mcp-", dir="/var/tmp") as work, socket.socket() as reserved:
         os.chmod(work, 0o711)
-        address = f"127.0.0.1:{free_port()}"
+        # Nobody else gets its port, and the gateway may listen on it, too: both reuse addresses.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
         gateway = Gateway(build, "local", work, {
             "listen": [address], "anonymous": "loopback", "cors": {"origins": [f"http://{address}"]}})
         try:

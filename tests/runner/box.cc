@@ -1,5 +1,4 @@
 #include "tests/runner/box.h"
-#include "tests/eventually.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -121,10 +120,6 @@ Output run_captured(Runner& runner, Command command) {
 bool is_root() { return ::geteuid() == 0; }
 
 size_t open_descriptors() { return numbers_in("/proc/self/fd").size(); }
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 void RunnerTest::SetUp() {
   if (GetParam() == Kind::leaf && !leaves_work()) {

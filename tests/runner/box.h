@@ -4,11 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <string>
 #include <vector>
 
 #include "runner/exec/command.h"
+#include "tests/eventually.h"
 
 namespace isogate::test {
 
@@ -37,7 +37,6 @@ Output run_captured(Runner& runner, Command command);
 
 bool is_root();
 size_t open_descriptors();
-double seconds_since(std::chrono::steady_clock::time_point start);
 
 // Each test runs with a leaf and with a reaper.
 class RunnerTest : public testing::TestWithParam<Kind> {

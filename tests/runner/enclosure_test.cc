@@ -351,7 +351,7 @@ TEST_F(EnclosureTest, used_ones_that_were_killed_or_waited_long_are_replaced) {
   settle();
   EXPECT_NE(namespaces(), before);
   const auto start = std::chrono::steady_clock::now();
-  while (!inits().empty() && seconds_since(start) < 60) ::usleep(200'000);
+  while (!inits().empty() && since(start) < 60) ::usleep(200'000);
   EXPECT_TRUE(inits().empty()) << "nobody has used them for a minute";
 }
 

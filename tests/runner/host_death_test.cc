@@ -67,7 +67,7 @@ TEST_P(HostDeathTest, killed_host_leaves_nothing) {
     ::kill(host, SIGKILL);
     const auto start = std::chrono::steady_clock::now();
     ASSERT_TRUE(gone_within(mark, 10)) << marked(mark).size();
-    best = std::min(best, seconds_since(start));
+    best = std::min(best, since(start));
     ::waitpid(host, nullptr, 0);
     EXPECT_TRUE(no_groups_within(host, 10));
   }
@@ -138,7 +138,7 @@ TEST(WatcherTest, keeps_nothing_of_its_host) {
   ASSERT_GT(watcher, 0);
   // It frees memory before it waits for its host's death, the stack with its environment last.
   const auto start = std::chrono::steady_clock::now();
-  while (!environment_of(watcher).empty() && seconds_since(start) < 30) {
+  while (!environment_of(watcher).empty() && since(start) < 30) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_EQ(environment_of(watcher), "");

@@ -54,7 +54,7 @@ TEST_P(LimitsTest, memory_limit_kills_the_whole_exec_and_nothing_else) {
   EXPECT_TRUE(output.ending->oom_killed);
   EXPECT_FALSE(output.ending->killed);
   EXPECT_EQ(output.ending->term_signal, SIGKILL);
-  EXPECT_LT(seconds_since(start), 60);
+  EXPECT_LT(since(start), 60);
   EXPECT_TRUE(marked(mark).empty());
   EXPECT_EQ(run("echo alive").out, "alive\n");
 }

@@ -65,7 +65,7 @@ TEST_P(RescueTest, a_slow_path_does_not_outlast_its_cancellation) {
     const Output output = run_captured(runner(), command);
     ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
     EXPECT_TRUE(output.ending->killed) << "the search ended by itself: it was not slow";
-    best = std::min(best, seconds_since(start));
+    best = std::min(best, since(start));
   }
   EXPECT_LE(best, 2);
 }

@@ -38,7 +38,7 @@ TEST_P(TreeTest, background_child_does_not_hold_the_run) {
   const std::string mark = new_mark();
   const auto start = Clock::now();
   const auto output = run("sleep 100 & echo hi", mark);
-  EXPECT_LT(seconds_since(start), 5);
+  EXPECT_LT(since(start), 5);
   EXPECT_EQ(output.out, "hi\n");
   EXPECT_EQ(output.ending->exit_code, 0);
   EXPECT_FALSE(output.ending->killed);
@@ -61,7 +61,7 @@ TEST_P(TreeTest, daemons_die_with_the_program_however_detached) {
 TEST_P(TreeTest, closed_streams_are_not_an_end) {
   const auto start = Clock::now();
   const auto output = run("exec >&- 2>&- <&-; sleep 0.5; exit 4");
-  EXPECT_GE(seconds_since(start), 0.5);
+  EXPECT_GE(since(start), 0.5);
   EXPECT_EQ(output.ending->exit_code, 4);
 }
 
@@ -116,7 +116,7 @@ TEST_P(TreeTest, fork_bomb_is_gone_after_cancel) {
     const auto start = Clock::now();
     signal_event(cancel->get());
     thread.join();
-    best = std::min(best, seconds_since(start));
+    best = std::min(best, since(start));
     ASSERT_TRUE(ending.ok()) << ending.error().message;
     EXPECT_TRUE(ending->killed);
     EXPECT_FALSE(ending->left_behind);

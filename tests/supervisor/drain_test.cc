@@ -73,8 +73,8 @@ TEST_F(Drain, a_front_that_does_not_drain_is_waited_for_so_long_and_no_longer) {
   const auto start = Clock::now();
   gateway.signal(SIGTERM);
   EXPECT_EQ(gateway.wait(), 0);
-  EXPECT_GE(seconds_since(start), 2.4) << "drain_timeout_sec and the extra";
-  EXPECT_LT(seconds_since(start), 8);
+  EXPECT_GE(since(start), 2.4) << "drain_timeout_sec and the extra";
+  EXPECT_LT(since(start), 8);
   EXPECT_EQ(gateway.count("front_drain_timed_out"), 1);
   EXPECT_EQ(gateway.count("host got stop"), 1);
 }
@@ -108,7 +108,7 @@ TEST_F(Drain, a_second_signal_stops_at_once) {
   const auto start = Clock::now();
   gateway.signal(SIGTERM);
   EXPECT_EQ(gateway.wait(), 1);
-  EXPECT_LT(seconds_since(start), 5);
+  EXPECT_LT(since(start), 5);
   for (const pid_t child : children) EXPECT_FALSE(runs(child));
 }
 
@@ -150,7 +150,7 @@ TEST_F(Drain, what_a_host_left_running_is_ended) {
   up(gateway);
   pid_t orphan = -1;
   const auto start = Clock::now();
-  while (orphan < 0 && seconds_since(start) < 5)
+  while (orphan < 0 && since(start) < 5)
     for (const pid_t child : children_of(gateway.pid()))
       if (child != gateway.front_pid() && child != gateway.host_pid("one") &&
           read_whole("/proc/" + std::to_string(child) + "/comm") == "sleep\n")

@@ -19,8 +19,6 @@
 namespace isogate::test {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 void write_whole(const std::string& path, const std::string& text) {
   std::ofstream(path + ".new") << text;
   ::rename((path + ".new").c_str(), path.c_str());
@@ -158,10 +156,6 @@ bool runs(pid_t pid) {
 
 bool gone_within(pid_t pid, double seconds) {
   return eventually(seconds, [&] { return !runs(pid); });
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace isogate::test

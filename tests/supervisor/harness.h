@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -75,6 +74,5 @@ class Supervised {
 
 bool runs(pid_t pid);  // exists and is no zombie
 bool gone_within(pid_t pid, double seconds);
-double seconds_since(std::chrono::steady_clock::time_point start);
 
 }  // namespace isogate::test

@@ -94,7 +94,7 @@ TEST_F(Lifecycle, a_crashed_host_is_back_in_two_seconds_with_a_new_generation) {
   EXPECT_EQ(down["restarting"], true);
   EXPECT_EQ(down["quarantined"], false);
   EXPECT_EQ(gateway.told_front("one", "up", 2)["generation"], 2);
-  EXPECT_LT(seconds_since(killed), 10.0);
+  EXPECT_LT(since(killed), 10.0);
   EXPECT_LE(gateway.line("backend_down").value("restart_in_ms", INT_MAX), 1600);
   EXPECT_EQ(gateway.line("front got backend", 4)["fds"], 1);
   EXPECT_TRUE(runs(gateway.host_pid("two")));
@@ -227,7 +227,7 @@ TEST_F(Lifecycle, a_crashed_front_is_back_in_two_seconds_and_so_are_the_hosts) {
   gateway.line("ready", 2);
   EXPECT_LE(gateway.line("front_crashed").value("restart_in_ms", INT_MAX), 1600);
   EXPECT_EQ(gateway.told_front("one", "up", 2)["generation"], 2);
-  EXPECT_LT(seconds_since(killed), 10.0);
+  EXPECT_LT(since(killed), 10.0);
   EXPECT_EQ(gateway.told_front("two", "down", 2)["reason"], "plugin `x` is absent")
       << "a new front gets the known state";
   EXPECT_FALSE(runs(old_host));

@@ -192,6 +192,16 @@ std::string data_of(const std::vector<Json>& events, const std::string& stream) 
   return all;
 }
 
+std::string tenant_key(char tenant) { return std::string(64, tenant); }
+
+std::string keys_yaml(std::string_view tenants) {
+  std::string yaml = "keys:\n";
+  for (const char name : tenants)
+    yaml += std::string("  - {name: ") + name + ", tenant: " + name +
+            ", sha256: " + sha256_hex(tenant_key(name)) + "}\n";
+  return yaml;
+}
+
 std::string base64(std::string_view bytes) {
   std::string out;
   for (size_t i = 0; i < bytes.size(); i += 3) {
@@ -259,7 +269,7 @@ void expect_well(const Gateway& gateway, const Caller& agent) {
 double seconds_of(const std::function<void()>& work) {
   const auto start = Clock::now();
   work();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return since(start);
 }
 
 bool slow_tests() { return std::getenv("ISOGATE_SLOW_TESTS") != nullptr; }

@@ -99,6 +99,10 @@ std::string bytes_of(const Json& holder, const std::string& field);
 // All data of one stream of these events.
 std::string data_of(const std::vector<Json>& events, const std::string& stream);
 
+// Lines of yaml: a tenant for each letter, which is its name, and tenant_key() is its key.
+std::string keys_yaml(std::string_view tenants);
+std::string tenant_key(char tenant);
+
 std::string base64(std::string_view bytes);
 std::string from_base64(const std::string& text);
 std::string sha256_hex(const std::string& bytes);

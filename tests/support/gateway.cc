@@ -159,6 +159,14 @@ std::string Gateway::key() const {
   return text;
 }
 
+std::string Gateway::e2b_url() const {
+  std::smatch found;
+  const std::string text = log();
+  if (!std::regex_search(text, found, std::regex("unix:\\S+ 127\\.0\\.0\\.1:([0-9]+)")))
+    throw std::runtime_error("no listener for E2B's SDKs:\n" + text);
+  return "http://127.0.0.1:" + found[1].str();
+}
+
 std::string Gateway::log() const { return read_whole(log_path_); }
 
 std::vector<std::pair<std::string, std::string>> Gateway::client_env() const {

@@ -48,7 +48,8 @@ class Gateway {
   [[nodiscard]] const std::string& url() const { return url_; }  // http://127.0.0.1:PORT
   [[nodiscard]] std::string port() const { return url_.substr(url_.rfind(':') + 1); }
   [[nodiscard]] std::string unix_url() const { return "unix:" + state_dir_ + "/isogate.sock"; }
-  [[nodiscard]] std::string key() const;                       // <state-dir>/local.key
+  [[nodiscard]] std::string e2b_url() const;  // its first listener for E2B's SDKs, on loopback
+  [[nodiscard]] std::string key() const;      // <state-dir>/local.key
   [[nodiscard]] pid_t pid() const { return program_->pid(); }  // the supervisor's
   [[nodiscard]] const std::string& state_dir() const { return state_dir_; }
   // The record of a start is written a moment after it.

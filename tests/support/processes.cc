@@ -127,6 +127,18 @@ long kib_bound(long kib) {
 #endif
 }
 
+double cpu_seconds(pid_t pid) {
+  const std::string text = text_of(pid, "stat");
+  const size_t end = text.rfind(')');  // of the name, which may have spaces
+  if (end == std::string::npos) return 0;
+  std::istringstream fields(text.substr(end + 1));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
 long resident_kib(pid_t pid) {
   const std::string text = status_field(pid, "VmRSS");
   return text.empty() ? -1 : std::stol(text);

@@ -19,6 +19,7 @@ std::vector<pid_t> descendants_of(pid_t pid);
 std::string command_line(pid_t pid);                           // spaces between; empty: no such process
 std::string status_field(pid_t pid, const std::string& name);  // of /proc/<pid>/status; empty: none
 long resident_kib(pid_t pid);                                  // VmRSS; -1: no such process
+double cpu_seconds(pid_t pid);                                 // user and system; 0: no such process
 // What a process may use: 64 times as much under a sanitizer, which keeps freed memory for a while.
 long kib_bound(long kib);
 std::vector<std::pair<int, std::string>> open_files(pid_t pid);  // descriptor and what it links to

@@ -3,19 +3,14 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lib/fd.h"
+#include "tests/eventually.h"
 
 namespace isogate::test {
-
-// Seconds that have passed.
-inline double since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 struct ProgramOptions {
   std::string stdin_bytes;
