@@ -172,6 +172,58 @@ TEST_F(Lifecycle, APausedContainerIsReplacedOnceAnExecOfItHasTimedOut) {
   EXPECT_NE(container_of(gateway, "a"), id);
 }
 
+TEST_F(Lifecycle, AKeptContainerThatIsPausedServesNothingAndCanBeDeleted) {
+  test::TemporaryDirectory state("/var/tmp");
+  GatewayOptions keep = options("on_shutdown: keep");
+  keep.state_dir = state.path();
+  std::string id;
+  {
+    Gateway gateway(keep);
+    Caller(gateway, "a").run("true");
+    id = container_of(gateway, "a");
+    gateway.stop();
+  }
+  const std::string host = std::getenv("ISOGATE_TEST_DOCKER");
+  ASSERT_EQ(test::run_program({"docker", "-H", host, "pause", id}).exit_code, 0);
+  Gateway again(keep);
+  const Caller me(again, "a");
+  const Answer answer = me.exec("true");
+  EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
+  EXPECT_THAT(answer.text, HasSubstr("unpause it, or DELETE the sandbox"));
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  EXPECT_EQ(failure_of([&] { engine_->inspect(id, usual()); }).http_status, 404);
+  EXPECT_EQ(me.out("echo another"), "another\n");
+}
+
+// A name may be of another image by the next sandbox.
+TEST_F(Lifecycle, AnImageIsLookedAtForEachSandbox) {
+  const std::string host = std::getenv("ISOGATE_TEST_DOCKER"), image = "isogate-test-own:" + instance_;
+  const auto change = [&](const std::string& what) {
+    const auto made = test::run_program({"docker", "-H", host, "create", "isogate-test:small", "true"});
+    const std::string id = made.out.substr(0, made.out.find('\n'));
+    EXPECT_EQ(test::run_program({"docker", "-H", host, "commit", "--change", what, id, image}).exit_code, 0);
+    engine_->remove(id, true, true, usual());
+  };
+  GatewayOptions admitted = OnEngine::options("", "", "images: [\"isogate-test-own:*\"]");
+  Gateway gateway(admitted);
+  const auto open = [&](const std::string& agent) {
+    return Caller(gateway, agent).post("/sandboxes", {{"agent_id", agent}, {"image", image}});
+  };
+  change("ENV MARK=first");
+  ASSERT_TRUE(succeeded(open("a")));
+  EXPECT_EQ(Caller(gateway, "a").out("echo $MARK"), "first\n");
+  change("ENV MARK=second");
+  ASSERT_TRUE(succeeded(open("b")));
+  EXPECT_EQ(Caller(gateway, "b").out("echo $MARK"), "second\n");
+  change("VOLUME /data");
+  const Answer answer = open("c");
+  EXPECT_NE(answer.status / 100, 2);
+  EXPECT_THAT(answer.text, HasSubstr("/data"));
+  for (const char* agent : {"a", "b"})
+    Caller(gateway, agent).call("DELETE", "/sandboxes/" + std::string(agent));
+  test::run_program({"docker", "-H", host, "rmi", "--force", image});
+}
+
 TEST_F(Lifecycle, TooMuchMemoryIsReportedFromTheKernelsCounter) {
   Gateway gateway(options({}, "memory_mb: 64"));
   const Json result = Caller(gateway, "a").run("python3 -c 'x = bytearray(10**9)'");
