@@ -133,7 +133,8 @@ const isogate_runner_result& ClientCall::conclude() {
   if (result.status == ISOGATE_OK) return result;
   const bool known = result.status > ISOGATE_OK && result.status < ISOGATE_SANDBOX_LOST;
   const bool of_file = result.status == ISOGATE_IS_DIRECTORY || result.status == ISOGATE_NOT_REGULAR;
-  throw Error(known || of_file ? result.status : ISOGATE_INTERNAL,
+  const isogate_status unknown = plan_.kind == Kind::kRuns ? ISOGATE_LOST : ISOGATE_INTERNAL;
+  throw Error(known || of_file ? result.status : unknown,
               pending_.message.empty() ? "the runner gave no reason" : pending_.message,
               result.os_errno > 0 && result.os_errno < 4096 ? result.os_errno : 0);
 }
@@ -172,12 +173,15 @@ void ClientCall::feed() {
   if (got < 0 && (code == EAGAIN || code == EINTR)) return;
   if (got < 0 && plan_.has_body) return stop(ISOGATE_IO, "cannot read the body");
   if (got <= 0) return end_feed();
-  fed_ += size;
-  connection_.send(pending_, {}, {}, [&](std::string& out) {
+  const bool sent = connection_.send(pending_, bound(), {}, [&](std::string& out) {
     FrameWriter(out, ISOGATE_RUNNER_DATA, pending_.stream)
         .add(isogate_runner_channel{ISOGATE_RUNNER_STDIN, 0})
         .bytes({buffer_.data(), size});
   });
+  if (sent)
+    fed_ += size;
+  else
+    plan_.feed_fd = -1;  // these bytes are missing: nothing follows them
 }
 
 void ClientCall::end_feed() {
@@ -208,7 +212,7 @@ void ClientCall::forward_control() {
     plan_.control_fd = -1;
     return;
   }
-  connection_.send(pending_, {}, {}, [&](std::string& out) {
+  connection_.send(pending_, bound(), {}, [&](std::string& out) {
     for (size_t i = 0; i < static_cast<size_t>(got) / sizeof records[0]; ++i) {
       const isogate_control& record = records[i];
       if (record.type == ISOGATE_CONTROL_SIGNAL || record.type == ISOGATE_CONTROL_RESIZE)

@@ -110,6 +110,7 @@ class ClientCall {
   void check_body();
   void forward_control();
   void post_channel(uint16_t type, uint32_t channel, uint32_t bytes);
+  [[nodiscard]] Bound bound() const { return {.cancel_fd = call_.cancel_fd(), .until = plan_.until}; }
   void cancel();
   void stop(isogate_status status, const char* why);
 

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "isogate/runner_protocol.h"
+
 namespace isogate::sdk::link {
 namespace {
 
@@ -19,6 +21,9 @@ constexpr int kShortestPause = 50, kLongestPause = 1'000;  // between two attemp
 // What ends at once each time is not dialled for ever, nor without a pause: who makes it end may be a tenant.
 constexpr std::chrono::seconds kLasting{5};
 constexpr int kMostVoid = 100, kBriefPause = 10, kLongestBriefPause = 200;
+constexpr size_t kWholeFrame = sizeof(isogate_runner_frame) + ISOGATE_RUNNER_MAX_FRAME;
+constexpr size_t kSmall = 1024;  // bytes that are kept although there is no room
+constexpr size_t kMostKept = ISOGATE_RUNNER_KEPT + kWholeFrame + (64u << 10);  // with those
 constexpr uint64_t kFull = UINT64_MAX - 1;  // of an eventfd: it takes nothing more
 
 using Clock = std::chrono::steady_clock;
@@ -165,13 +170,21 @@ ssize_t ResumableStream::receive(char* to, size_t size) {
   return 0;
 }
 
+// Of so many bytes. A frame is taken whole or not at all: who waits for room has sent nothing of it, and may
+// give up. A small one, such as CANCEL, does not wait for room.
+size_t ResumableStream::takes(size_t size) const {
+  const size_t room = exchange_.room();
+  if (size <= kSmall && exchange_.kept() + size <= kMostKept) return size;
+  return room > 0 && size <= kWholeFrame ? size : std::min(size, room);
+}
+
 ssize_t ResumableStream::write_some(const char* from, size_t size) {
   const std::lock_guard lock(mutex_);
   if (over_) {
     errno = EPIPE;
     return -1;
   }
-  const size_t taken = std::min(size, exchange_.room());
+  const size_t taken = takes(size);
   exchange_.add({from, taken});
   if (stream_) flush();
   tell_room();

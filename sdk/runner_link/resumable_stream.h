@@ -46,6 +46,7 @@ class ResumableStream final : public RunnerStream {
   using Clock = std::chrono::steady_clock;
 
   // With mutex_ held.
+  [[nodiscard]] size_t takes(size_t size) const;
   ssize_t receive(char* to, size_t size);
   void flush();
   void watch();

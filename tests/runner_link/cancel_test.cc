@@ -1,11 +1,16 @@
 // Cancelled calls, and runners that ignore them.
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <thread>
 
 #include "calls.h"
 #include "peer.h"
+#include "sdk/runner_link/link.h"
 #include "tests/eventually.h"
 
 namespace isogate::testing {
@@ -84,6 +89,65 @@ TEST(RunnerLinkCancel, AStreamThatTakesNothingIsDead) {
   EXPECT_EQ(stuck.get().status, ISOGATE_UNAVAILABLE);
   EXPECT_EQ(behind.get().status, ISOGATE_UNAVAILABLE);
   EXPECT_NE(link->why().find("takes no more"), std::string::npos) << link->why();
+}
+
+// A stream that reconnects, and keeps no more of what is to be sent than a small frame.
+class Away final : public sdk::RunnerStream {
+ public:
+  explicit Away(std::unique_ptr<sdk::RunnerStream> below) : below_(std::move(below)) {}
+  ~Away() override { ::close(full_); }
+  Away(const Away&) = delete;
+  Away& operator=(const Away&) = delete;
+
+  void leave() {
+    ::eventfd_write(full_, UINT64_MAX - 1);
+    away_ = true;
+  }
+  void come_back() {
+    eventfd_t count = 0;
+    away_ = false;
+    ::eventfd_read(full_, &count);
+  }
+  [[nodiscard]] int fd() const override { return below_->fd(); }
+  [[nodiscard]] int room_fd() const override { return full_; }
+  ssize_t read_some(char* to, size_t size) override { return below_->read_some(to, size); }
+  ssize_t write_some(const char* from, size_t size) override {
+    if (!away_ || size < 64) return below_->write_some(from, size);
+    errno = EAGAIN;
+    return -1;
+  }
+  void shutdown() override { below_->shutdown(); }
+  [[nodiscard]] bool is_away() const override { return away_; }
+
+ private:
+  const std::unique_ptr<sdk::RunnerStream> below_;
+  const int full_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  std::atomic<bool> away_{false};
+};
+
+TEST(RunnerLinkCancel, InputThatWaitsForAStreamThatIsAwayIsGivenUp) {
+  Peer peer;
+  peer.send(frame(ISOGATE_RUNNER_HELLO, 0, raw(hello(0))));
+  auto stream = std::make_unique<Away>(peer.client_end(false));
+  Away& away = *stream;
+  const Ask ask;
+  const auto link = sdk::link::connect(std::move(stream), 5s, ask.call, {10s, 10s, 100ms});
+  EXPECT_EQ(peer.hear().head.type, ISOGATE_RUNNER_HELLO);
+  Pipe in;
+  Exec exec({"cat"});
+  exec.in = in.reader;
+  auto done = exec.start(*link);
+  peer.expect(ISOGATE_RUNNER_EXEC);
+  away.leave();
+  in.write(std::string(1000, 'x'));
+  std::this_thread::sleep_for(50ms);
+  exec.ask.cancel();
+  EXPECT_EQ(done.wait_for(5s), std::future_status::ready);
+  away.come_back();
+  EXPECT_EQ(peer.expect(ISOGATE_RUNNER_CANCEL).head.stream, 1u) << "nothing of the input went before it";
+  peer.send(result_frame(1, killed()));
+  EXPECT_EQ(done.get().status, ISOGATE_LOST);
+  EXPECT_TRUE(link->alive());
 }
 
 // Both sockets are full: the client reads from the runner although the runner reads nothing.

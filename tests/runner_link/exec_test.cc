@@ -193,9 +193,9 @@ TEST(RunnerLinkExec, AFailureOfTheRunnerIsReportedSanitized) {
   const Outcome outcome = answer(ISOGATE_NOT_FOUND, "no \xff\xc0\x80 user\n\x1b[31m `\xc3\xa9` \xe2\x80\xae");
   EXPECT_EQ(outcome.status, ISOGATE_NOT_FOUND);
   EXPECT_EQ(outcome.message, "no ??? user??[31m `\xc3\xa9` ?");
-  EXPECT_EQ(answer(4711, "x").status, ISOGATE_INTERNAL);
-  EXPECT_EQ(answer(-1, "x").status, ISOGATE_INTERNAL);
-  EXPECT_EQ(answer(ISOGATE_SANDBOX_LOST, "x").status, ISOGATE_INTERNAL);
+  for (const int32_t unknown : {4711, -1, ISOGATE_SANDBOX_LOST}) {
+    EXPECT_EQ(answer(unknown, "x").status, ISOGATE_LOST) << unknown << ": it may have run";
+  }
   EXPECT_TRUE(link->alive());
 }
 

@@ -1,13 +1,16 @@
 // Sessions that outlive their streams, against the real program.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <thread>
 
 #include "calls.h"
+#include "isogate/runner_resume.h"
 #include "served.h"
 
 namespace isogate::testing {
@@ -179,6 +182,32 @@ TEST_F(Resume, MoreThanIsKeptMakesProgramsWait) {
     outs[i]->close_writer();
     EXPECT_EQ(reader.get(), 60u * 32768);
   }
+}
+
+TEST_F(Resume, WhatIsKeptInAnOutageIsWholeFrames) {
+  const Ask ask;
+  const auto stream =
+      sdk::resumable_stream([this](const sdk::Call&) { return served.dial(); }, options_of(1), ask.call);
+  served.reachable = false;
+  served.cut();
+  std::string ignored(1000, '\0');
+  ASSERT_TRUE(eventually(5, [&] {
+    [[maybe_unused]] const ssize_t size = stream->read_some(ignored.data(), ignored.size());
+    return stream->is_away();
+  }));
+  const std::string frame(60'000, 'x');
+  size_t kept = 0;
+  for (ssize_t sent = 0; (sent = stream->write_some(frame.data(), frame.size())) > 0;
+       kept += static_cast<size_t>(sent))
+    ASSERT_EQ(sent, 60'000);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_GE(kept, ISOGATE_RUNNER_KEPT);
+  pollfd room{stream->room_fd(), POLLOUT, 0};
+  EXPECT_EQ(::poll(&room, 1, 0), 0);
+  size_t small = 0;
+  while (stream->write_some(frame.data(), 12) == 12) small += 12;
+  EXPECT_GT(small, 0u) << "a small frame, such as CANCEL, waits for room";
+  EXPECT_LT(kept + small, size_t{2} * ISOGATE_RUNNER_KEPT);
 }
 
 TEST_F(Resume, ACallCancelledInAnOutageCostsNoOther) {
