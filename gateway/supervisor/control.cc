@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 
 #include "gateway/config/load.h"
 #include "gateway/ipc/channel.h"
 #include "lib/json.h"
+#include "lib/log.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -23,6 +25,14 @@ Json tls_of(const TlsMaterial& tls) {
           {"key", tls.key},
           {"client_ca", tls.client_ca},
           {"client_required", tls.client_required}};
+}
+
+// The socket may have room, and poll(2) return at once: without a pause the supervisor would spin.
+constexpr std::chrono::milliseconds kShortagePause{10};
+
+// Of descriptors or of memory, of this process or of the system: it passes.
+bool is_shortage(int code) {
+  return code == EMFILE || code == ENFILE || code == ENOMEM || code == ENOBUFS || code == ETOOMANYREFS;
 }
 
 uint64_t unsigned_member(const Json& json, const char* name) {
@@ -137,10 +147,17 @@ void ControlChannel::send(std::string record, std::vector<int> borrowed, std::ve
 
 void ControlChannel::flush() {
   while (socket_ && !queue_.empty()) {
-    const Outgoing& next = queue_.front();
+    Outgoing& next = queue_.front();
     auto sent = ipc::send_record(socket_.get(), next.record, next.fds, ipc::Wait::kDont);
-    if (!sent && sent.error().os_errno == EAGAIN) return;
-    queue_.pop_front();  // after any other error the child has ended or is ending: its end reports the rest
+    const int code = sent ? 0 : sent.error().os_errno;
+    if (code == EAGAIN) return;
+    const bool again = is_shortage(code);
+    const bool reported = std::exchange(next.delayed, again);
+    // A child that is gone has ended or is ending: its end reports the rest.
+    if (!sent && code != EPIPE && code != ECONNRESET && !reported)
+      log::warn("control_send_failed", {{"reason", sent.error().message}, {"again", again}});
+    if (again) return std::this_thread::sleep_for(kShortagePause);
+    queue_.pop_front();
   }
 }
 

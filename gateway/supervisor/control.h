@@ -74,7 +74,8 @@ class ControlChannel {
   ControlChannel() = default;
   explicit ControlChannel(Fd socket) : socket_(std::move(socket)) {}
 
-  // Sends at once or queues. `borrowed` stay open until the child has them; `owned` are closed then.
+  // Sends at once or queues, also while descriptors or memory are short. `borrowed` stay open until the child
+  // has them; `owned` are closed then.
   void send(std::string record, std::vector<int> borrowed = {}, std::vector<Fd> owned = {});
   void flush();
   [[nodiscard]] bool wants_to_write() const { return !queue_.empty(); }
@@ -97,6 +98,7 @@ class ControlChannel {
     std::string record;
     std::vector<int> fds;
     std::vector<Fd> owned;
+    bool delayed = false;  // by a shortage, which is in the log
   };
   bool is_over_rate();
 

@@ -202,8 +202,8 @@ Result<Fd> take_lock(int root, const std::string& path) {
     if (errno != EWOULDBLOCK) return os_error("cannot lock `" + path + "/lock`", errno);
     std::array<char, 16> holder{};
     const ssize_t n = ::pread(lock.get(), holder.data(), holder.size() - 1, 0);
-    const std::string pid =
-        n > 0 ? std::string(holder.data(), std::string_view(holder.data()).find('\n')) : "?";
+    const std::string_view text(holder.data());
+    const std::string pid(n > 0 ? text.substr(0, text.find('\n')) : "?");
     return Error{ISOGATE_ALREADY_EXISTS, 0,
                  "the state directory `" + path + "` is in use by another gateway (pid " + pid +
                      "); stop that one, or give this one its own with --state-dir"};

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,8 +34,9 @@
 namespace isogate::supervisor {
 namespace {
 
-constexpr std::chrono::seconds kAnswerLeast{1};  // for the answer to a reload, also when stopping
-constexpr int kLogPipeBytes = 1 << 20;           // of lines that one turn of the loop may write
+constexpr std::chrono::seconds kAnswerLeast{1};      // for the answer to a reload, also when stopping
+constexpr std::chrono::milliseconds kWaitAgain{10};  // after a poll(2) that failed
+constexpr int kLogPipeBytes = 1 << 20;               // of lines that one turn of the loop may write
 
 std::string monotonic_usec() {
   timespec now{};
@@ -110,6 +112,7 @@ class Supervisor {
   void end_log();
   void log_start();
   void turn();
+  void cannot_wait(int code);
   void attend(int fd);
   void handle(int signal_number);
   void child_ended(const Ended& end);
@@ -280,16 +283,23 @@ void Supervisor::turn() {
   for (const ControlChannel* control : backends_.controls()) add(*control);
   const size_t controls = fds.size();
   for (const auto& source : context_.log.sources()) fds.push_back({source.pipe.get(), POLLIN, 0});
-  if (::poll(fds.data(), fds.size(), poll_timeout()) < 0 && errno != EINTR)
-    return give_up(os_error("cannot wait for events", errno).message);
+  const int ready = ::poll(fds.data(), fds.size(), poll_timeout());
+  if (ready < 0 && errno != EINTR) cannot_wait(errno);
   for (size_t i = 1; i < controls; ++i)
     if (fds[i].revents != 0) attend(fds[i].fd);
   if (std::any_of(fds.begin() + static_cast<long>(controls), fds.end(),
                   [](const pollfd& fd) { return fd.revents != 0; }))
     context_.log.drain();
-  if (fds[0].revents != 0)
+  if (fds[0].revents != 0 || ready < 0)
     for (const int number : pending_signals(signals_.get())) handle(number);
   advance(Clock::now());
+}
+
+// turn() goes on with signals and deadlines: so the children can end, and then this process.
+void Supervisor::cannot_wait(int code) {
+  const bool passes = code == ENOMEM || code == EAGAIN;
+  if (!passes && phase_ < Phase::kStopping) give_up(os_error("cannot wait for events", code).message);
+  std::this_thread::sleep_for(kWaitAgain);
 }
 
 void Supervisor::attend(int fd) {

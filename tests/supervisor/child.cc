@@ -93,6 +93,8 @@ int front() {
     } else if (type == "backend") {
       if (message["state"] == "down") backends.erase(message["name"]);
       if (message["state"] == "up") backends[message["name"]] = std::move(record->fds.at(0));
+      if (act == "gives-up" && message["generation"] == 1)
+        tell_supervisor({{"type", "stuck"}, {"message", message["name"]}, {"generation", 1}});
     } else if (type == "reload") {
       if (act == "mute") continue;
       Json answer = {{"type", "reloaded"}, {"number", message["number"]}};

@@ -1,6 +1,7 @@
 #include "gateway/supervisor/control.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
 
@@ -87,6 +88,24 @@ TEST(ControlChannel, a_child_that_does_not_read_is_not_waited_for) {
     channel.flush();
   }
   EXPECT_FALSE(channel.wants_to_write());
+}
+
+TEST(ControlChannel, a_record_waits_while_descriptors_are_short) {
+  auto pair = ipc::make_socket_pair();
+  ASSERT_TRUE(pair.ok());
+  ControlChannel channel(std::move(pair->a));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  channel.send(std::string(ipc::kMaxInlineBytes + 1, 'x'));  // in a memfd
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(channel.wants_to_write());
+  channel.flush();
+  EXPECT_FALSE(channel.wants_to_write());
+  auto received = ipc::receive_record(pair->b.get(), ipc::Wait::kDont);
+  ASSERT_TRUE(received.ok()) << received.error().message;
+  EXPECT_EQ(received->bytes.size(), ipc::kMaxInlineBytes + 1);
 }
 
 TEST(ControlChannel, descriptors_are_delivered_and_not_kept) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <pwd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -279,6 +280,21 @@ TEST_F(Lifecycle, a_front_that_never_becomes_ready_is_killed) {
   EXPECT_EQ(gateway.wait(), 1);
   EXPECT_NE(std::string(gateway.line("gave_up")["reason"]).find("did not become ready in time"),
             std::string::npos);
+}
+
+// poll(2) refuses more descriptors than the process may have.
+TEST_F(Lifecycle, without_a_way_to_wait_for_events_it_gives_up_once_and_stops) {
+  Supervised gateway;
+  gateway.told_front("one", "up");
+  rlimit files{};
+  ASSERT_EQ(::prlimit(gateway.pid(), RLIMIT_NOFILE, nullptr, &files), 0);
+  files.rlim_cur = 1;
+  ASSERT_EQ(::prlimit(gateway.pid(), RLIMIT_NOFILE, &files, nullptr), 0);
+  gateway.signal(SIGUSR1);  // ends the wait that has begun
+  EXPECT_EQ(gateway.wait(), 1);
+  EXPECT_EQ(gateway.count("gave_up"), 1);
+  EXPECT_EQ(gateway.count("host got stop"), 1);
+  EXPECT_EQ(gateway.count("front sees the end"), 1);
 }
 
 TEST_F(Lifecycle, the_loader_environment_is_refused) {

@@ -248,6 +248,39 @@ TEST_F(Reload, a_front_that_ends_instead_of_an_answer_is_followed_by_one_with_th
   gateway.line("reloaded");
 }
 
+// The hosts that the lost front had may still have sandboxes.
+TEST_F(Reload, adopted_without_a_front_it_starts_no_host_beside_one_that_is_ending) {
+  Supervised gateway({.backends = {backend("one", "linger")},
+                      .instance = "mute",
+                      .change_options = [](ServeOptions& options) {
+                        options.timings.leave = std::chrono::milliseconds(1000);
+                      }});
+  gateway.told_front("one", "up");
+  const pid_t old_host = gateway.host_pid("one");
+  gateway.reload([](Config& config) { config.backends = {backend("one", "serve")}; });
+  gateway.line("front got reload");
+  ::kill(gateway.front_pid(), SIGKILL);
+  gateway.line("reloaded");
+  EXPECT_EQ(gateway.told_front("one", "up", 2)["generation"], 3) << "not the one that was on trial";
+  EXPECT_FALSE(runs(old_host));
+  EXPECT_FALSE(runs(gateway.host_pid("one", 2)));
+  EXPECT_EQ(gateway.line("host got start", 3)["message"]["config"]["backends"][0]["config"]["act"], "serve");
+  EXPECT_EQ(gateway.count("backend_down"), 0);
+}
+
+TEST_F(Reload, a_replaced_host_that_the_front_gave_up_is_still_killed) {
+  Supervised gateway({.backends = {backend("one", "linger")},
+                      .instance = "gives-up",
+                      .change_options = [](ServeOptions& options) {
+                        options.timings.leave = std::chrono::milliseconds(2000);
+                      }});
+  gateway.told_front("one", "up");
+  const pid_t old_host = gateway.host_pid("one");
+  gateway.reload([](Config& config) { config.backends = {backend("one", "serve")}; });
+  gateway.told_front("one", "up", 2);
+  EXPECT_TRUE(gone_within(old_host, 10));
+}
+
 // Which configuration the gateway stops with is known once the front has answered, or is killed.
 TEST_F(Reload, a_stop_waits_for_the_answer_of_the_front) {
   Supervised gateway({.instance = "mute", .change_options = [](ServeOptions& options) {

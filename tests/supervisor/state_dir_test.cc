@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "tests/support/program.h"
 
 namespace isogate::supervisor {
@@ -114,6 +116,14 @@ TEST_F(StateDirTest, one_gateway_at_a_time) {
   first->lock.reset();
   first->sandboxes_lock.reset();
   EXPECT_EQ(message(), "ok");
+}
+
+TEST_F(StateDirTest, a_lock_without_a_whole_line_is_one_all_the_same) {
+  auto first = prepare_state_dir(config_, accounts_);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  std::ofstream(config_.state_dir + "/lock") << "12345678901234567890";
+  const std::string said = message();
+  EXPECT_NE(said.find("in use by another gateway (pid 123456789012345)"), std::string::npos) << said;
 }
 
 // As that of a killed gateway does until it runs its program.

@@ -97,14 +97,15 @@ void BackendSlot::remove() {
   drop_trial();
 }
 
-// Without a deadline: its calls may take long, and the front closes the socket after the last one.
+// Without a deadline: its calls may take long, and the front closes the socket after the last one. One that
+// was given up, or has closed its control socket, keeps the deadline that it has.
 void BackendSlot::leave(HostRole role) {
   HostProcess* process = find(role);
   if (process == nullptr) return;
   process->role = HostRole::kLeaving;
-  process->kill_at.reset();
   if (!process->front_end) return;
   process->front_end.reset();  // no front ever had it: it ends now
+  process->kill_at.reset();    // that of its start
   process->kill_later(context_.timings.leave, "did not end without a front");
 }
 
@@ -377,6 +378,7 @@ void BackendSlot::take_over(BackendConfig config) {
   if (process != nullptr) process->role = HostRole::kStarting;
   switch (trial.outcome) {
     case Outcome::kReady:
+      if (!front_.running() && processes_.size() > 1) return start_later();
       return became_ready(*process);
     case Outcome::kAbsent:
       return not_installed({ISOGATE_NOT_FOUND, 0, trial.reason});
@@ -385,6 +387,15 @@ void BackendSlot::take_over(BackendConfig config) {
     default:
       return crashed(generation_, trial.reason);
   }
+}
+
+// The hosts of the last front are still ending, and the next front would open their sandboxes in the host
+// that was on trial: one with the new settings starts once they have ended.
+void BackendSlot::start_later() {
+  leave(HostRole::kStarting);
+  leave(HostRole::kServing);
+  down_.reset();
+  restart_alone_from_ = Clock::now();
 }
 
 }  // namespace isogate::supervisor

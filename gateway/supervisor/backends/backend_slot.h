@@ -84,6 +84,7 @@ class BackendSlot {
   void not_installed(const Error& error);
   void give_up(uint64_t generation, const std::string& reason, bool quarantined);
   void crashed(uint64_t generation, const std::string& reason);
+  void start_later();
   void restart_when_alone();
   void report_down(BackendDown down);
 
