@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "gateway/ipc/channel.h"
+#include "lib/text.h"
 
 namespace isogate::ipc {
 namespace {
@@ -371,6 +372,13 @@ const char* implausible(const Reply& reply) {
   if (const auto* entry = std::get_if<Entry>(&reply.value))
     if (entry->type < ISOGATE_ENTRY_REGULAR || entry->type > ISOGATE_ENTRY_OTHER)
       return "an unknown type of file";
+  if (const auto* end = std::get_if<ExecEnd>(&reply.value)) {
+    const bool exited = end->term_signal == 0;
+    if (exited ? end->exit_code < 0 || end->exit_code > 255 : end->term_signal < 0 || end->term_signal > 64)
+      return "an end that no program can have";
+    if (std::max({end->wall_ns, end->cpu_ns, end->max_rss_bytes}) > INT64_MAX)
+      return "a number that no program can have";
+  }
   return nullptr;
 }
 
@@ -497,6 +505,8 @@ Result<std::optional<Entry>> take_entry(std::string_view& bytes) {
   if (entry.ok() && entry->has_value() &&
       ((*entry)->type < ISOGATE_ENTRY_REGULAR || (*entry)->type > ISOGATE_ENTRY_OTHER))
     return malformed("an unknown type of file");
+  if (entry.ok() && entry->has_value() && !is_path_below((*entry)->name))
+    return malformed("a name that is not inside the directory");
   if (entry.ok()) bytes = after;
   return entry;
 }

@@ -46,7 +46,8 @@ Result<FromHost> decode_from_host(std::string_view bytes);
 std::string encode_item(const Entry& entry);
 std::string encode_item(const Found& found);
 
-// Takes one item off the front of `bytes` and advances it; nullopt: more bytes are needed.
+// Takes one item off the front of `bytes` and advances it; nullopt: more bytes are needed. An entry whose
+// name is_path_below() (lib/text.h) does not allow is an error.
 Result<std::optional<Entry>> take_entry(std::string_view& bytes);
 Result<std::optional<Found>> take_found(std::string_view& bytes);
 

@@ -147,6 +147,22 @@ TEST(Codec, RefusesImplausibleReplies) {
   EXPECT_FALSE(decode_from_host(encode(Reply{1, ISOGATE_OK, 0, "", Entry{}}).bytes).ok());
 }
 
+TEST(Codec, RefusesEndsThatNoProgramCanHave) {
+  const auto takes = [](const ExecEnd& end) {
+    return decode_from_host(encode(Reply{1, ISOGATE_OK, 0, "", end}).bytes).ok();
+  };
+  constexpr uint64_t kTooMuch = uint64_t{INT64_MAX} + 1;
+  EXPECT_TRUE(takes({.exit_code = 255, .wall_ns = INT64_MAX}));
+  EXPECT_TRUE(takes({.exit_code = -1, .term_signal = 64})) << "a signal has no exit code";
+  EXPECT_FALSE(takes({.exit_code = 256}));
+  EXPECT_FALSE(takes({.exit_code = -1}));
+  EXPECT_FALSE(takes({.term_signal = 65}));
+  EXPECT_FALSE(takes({.term_signal = -1}));
+  EXPECT_FALSE(takes({.wall_ns = kTooMuch}));
+  EXPECT_FALSE(takes({.cpu_ns = kTooMuch}));
+  EXPECT_FALSE(takes({.max_rss_bytes = kTooMuch}));
+}
+
 TEST(Codec, EncodesNothingThatIsOverACap) {
   ExecCall exec;
   exec.argv.assign(kMaxItems + 1, "");
@@ -231,6 +247,18 @@ TEST(Items, ThatAreMalformedAreErrors) {
   std::string type = encode_item(Entry{9, 0, 0, 0, "x"});
   rest = type;
   EXPECT_FALSE(take_entry(rest).ok());
+}
+
+TEST(Items, OfAListingAreInsideTheDirectory) {
+  const auto takes = [](const std::string& name) {
+    const std::string bytes = encode_item(Entry{ISOGATE_ENTRY_REGULAR, 0, 0, 0, name});
+    std::string_view rest(bytes);
+    return take_entry(rest).ok();
+  };
+  EXPECT_TRUE(takes("a/b"));
+  EXPECT_TRUE(takes("...\n\xff"));
+  for (const char* name : {"", "..", "a/../b", "/etc", "a//b", "a/", "."}) EXPECT_FALSE(takes(name)) << name;
+  EXPECT_FALSE(takes(std::string("a\0b", 3)));
 }
 
 }  // namespace
