@@ -38,6 +38,8 @@ Result<Value> take_probe(const isogate_probe& probe, const Description& descript
     return plugin_defect("probe() answered with an unknown isolation or locality");
   if (probe.isolation > description.isolation)
     return plugin_defect("probe() claims more isolation than the plugin's descriptor");
+  if (probe.locality > description.locality)  // require_remote admits by it
+    return plugin_defect("probe() claims a remoter locality than the plugin's descriptor");
   const uint64_t claimed = known_capabilities(probe.capabilities);
   if (const uint64_t more = claimed & ~description.capabilities; more != 0)
     return plugin_defect("probe() claims what the plugin's descriptor does not: " +

@@ -105,6 +105,7 @@ void Workers::trim() {
   {
     std::lock_guard lock(mutex_);
     surplus_ = least_idle_ > kSpare ? least_idle_ - kSpare : 0;
+    if (idle_ == 0 && threads_ < most_ && !closing_) start_one();  // taken() could not
     least_idle_ = idle_;
   }
   join_ended();

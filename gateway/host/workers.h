@@ -31,7 +31,8 @@ class Workers {
 
   Result<void> start();
 
-  // [main] Every kIdleTime: ends surplus threads. Joins threads that have ended.
+  // [main] Every kIdleTime: ends surplus threads, or starts one where that failed before and none is idle.
+  // Joins threads that have ended.
   void trim();
 
   // [main] After shutdown(SHUT_RD) of the socket: until every thread has ended. False at the deadline.

@@ -40,6 +40,9 @@
 #ifndef LOCALITY
 #define LOCALITY ISOGATE_LOCALITY_HOST
 #endif
+#ifndef PROBE_LOCALITY
+#define PROBE_LOCALITY ISOGATE_LOCALITY_HOST
+#endif
 #ifdef ENDLESS_SCHEMA
 #define SCHEMA "{\"allOf\":[{\"$ref\":\"#\"}]}"
 #endif
@@ -171,7 +174,7 @@ static isogate_status fixture_probe(isogate_backend* backend, const isogate_call
   (void)backend, (void)call, (void)error;
   out->verdict = ISOGATE_PROBE_AVAILABLE;
   out->isolation = ISOGATE_ISOLATION_NAMESPACE;
-  out->locality = ISOGATE_LOCALITY_HOST;
+  out->locality = PROBE_LOCALITY;
   out->capabilities = PROBE_CAPABILITIES;
   strcpy(out->detail, "ready\tto run");
   return ISOGATE_OK;

@@ -133,6 +133,15 @@ TEST_F(Boastful, ProbeIsADefect) {
   expect_refused(host_->call(ipc::ProbeCall{}), ISOGATE_INTERNAL, "descriptor does not: ports");
 }
 
+class Remoter : public Calls {
+ protected:
+  Remoter() { plugin_ = "remoter"; }
+};
+
+TEST_F(Remoter, ProbeIsADefect) {
+  expect_refused(host_->call(ipc::ProbeCall{}), ISOGATE_INTERNAL, "remoter locality");
+}
+
 TEST_F(Calls, ReadWriteAndLookAtFiles) {
   std::string body;
   ipc::Reply reply = host_->file(FileVerb::kRead, "a/b", &body);
