@@ -89,7 +89,7 @@ struct Slot {
 
 struct State {
   std::mutex mutex;
-  std::string process = "isogate", file;
+  std::string process = "isogate";
   std::array<Slot, 256> slots;  // events that share a slot share its allowance
   uint32_t suppressing = 0;     // slots that hold lines back
   std::shared_ptr<DescriptorSink> sink = std::make_shared<DescriptorSink>();
@@ -138,8 +138,6 @@ time_t monotonic_second() {
   return now.tv_sec + 1;  // never the 0 of an unused slot
 }
 
-Result<Fd> open_log(const std::string& file) { return file.empty() ? Result<Fd>(Fd()) : open_file(file); }
-
 Result<int> level_of(const std::string& name) {
   auto found = std::find(std::begin(kLevels), std::end(kLevels), name);
   if (found == std::end(kLevels))
@@ -147,13 +145,12 @@ Result<int> level_of(const std::string& name) {
   return static_cast<int>(found - std::begin(kLevels));
 }
 
-Result<void> begin(std::string process, const std::string& level, const std::string& file, Fd out) {
+Result<void> begin(std::string process, const std::string& level, Fd out) {
   auto threshold = level_of(level);
   if (!threshold) return threshold.error();
   State& at = state();
   std::lock_guard lock(at.mutex);
   at.process = std::move(process);
-  at.file = file;
   at.sink->use(std::move(out));
   detail::threshold.store(*threshold, std::memory_order_relaxed);
   return {};
@@ -211,23 +208,14 @@ Result<Fd> open_file(const std::string& path) {
 }
 
 Result<void> start(std::string process, const std::string& level, const std::string& file) {
-  auto out = open_log(file);
+  if (file.empty()) return begin(std::move(process), level, Fd());
+  auto out = open_file(file);
   if (!out) return out.error();
-  return begin(std::move(process), level, file, std::move(*out));
+  return begin(std::move(process), level, std::move(*out));
 }
 
 Result<void> start(std::string process, const std::string& level, Fd out) {
-  return begin(std::move(process), level, "", std::move(out));
-}
-
-Result<void> reopen() {
-  State& at = state();
-  std::lock_guard lock(at.mutex);
-  if (at.file.empty()) return {};
-  auto out = open_log(at.file);
-  if (!out) return out.error();
-  at.sink->use(std::move(*out));
-  return {};
+  return begin(std::move(process), level, std::move(out));
 }
 
 std::string format(Level level, std::string_view event, Fields fields) {

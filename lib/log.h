@@ -76,9 +76,6 @@ void flush() noexcept;
 // socket or a device is refused.
 Result<Fd> open_file(const std::string& path);
 
-// Opens the file again, after a rotation. On error the old one stays in use.
-Result<void> reopen();
-
 namespace detail {
 extern std::atomic<int> threshold;
 void write(Level level, std::string_view event, Fields fields) noexcept;

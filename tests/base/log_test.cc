@@ -212,30 +212,6 @@ TEST_F(Log, SumsUpFloods) {
   EXPECT_EQ(lines().back()["event"], "calm");
 }
 
-TEST_F(Log, WritesAfterARotationToTheNewFile) {
-  start();
-  log::info("before");
-  std::filesystem::rename(file_, file_ + ".1");
-  log::info("still the old one");
-  auto reopened = log::reopen();
-  ASSERT_TRUE(reopened) << reopened.error().message;
-  log::info("after");
-  auto all = lines();
-  ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0]["event"], "after");
-}
-
-TEST_F(Log, KeepsTheOldFileWhenTheNewOneCannotBeHad) {
-  start();
-  std::filesystem::rename(file_, file_ + ".1");
-  std::filesystem::create_directory(file_);
-  EXPECT_FALSE(log::reopen());
-  log::info("kept");
-  std::filesystem::remove(file_);
-  std::filesystem::rename(file_ + ".1", file_);
-  ASSERT_EQ(lines().size(), 1u);
-}
-
 TEST_F(Log, DropsAndCountsWhileNobodyReads) {
   auto pipe = make_pipe();
   ASSERT_TRUE(pipe);
