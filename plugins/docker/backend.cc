@@ -222,17 +222,6 @@ const Surroundings& Backend::surroundings(const std::string& own_image, const sd
   rethrow_as_ours(services(), std::current_exception());
 }
 
-std::optional<sdk::Error> Backend::why_refused(const isogate_sandbox_spec& spec, const sdk::Call& call) {
-  try {
-    check_asked(spec);
-    surroundings(or_throw(take_image(spec, "docker")), call);
-    return std::nullopt;
-  } catch (const sdk::Error& error) {
-    if (error.status() == ISOGATE_CANCELLED) throw;
-    return error;
-  }
-}
-
 Home Backend::home_of(const std::string& id, uint32_t uid, std::shared_ptr<SandboxDisk> disk) {
   return {sandboxes_dir_, id, std::move(disk), as_root_ ? &registry_ : nullptr, uid, sweeper_.get()};
 }
@@ -328,11 +317,11 @@ void Backend::end_recorded(const std::string& id, const sdk::Call& call) {
 
 // An agent that has files already has its own workspace.
 std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
-                                                  const OpenCall& asked, isogate_sandbox_info& info) {
+                                                  const OpenCall& asked, const Surroundings& around,
+                                                  isogate_sandbox_info& info) {
   if (!pool_ || asked.attach_only || spec.option_count != 0 ||
       or_throw(Workspace::exists(sandboxes_dir_, asked.id)))
     return nullptr;
-  const Surroundings& around = surroundings({}, call);
   auto taken = pool_->take(asked.id, limits_of(config_, wanted_limits(spec, kLimited)));
   if (!taken) return nullptr;
   const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
@@ -380,9 +369,6 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   const bool to_close = !as_it_is && (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
   if (!as_it_is && !to_close) check_asked(spec);
   if (!asked.attach_only) remove_unfinished(asked.id, call);
-  if (auto ready = open_ready(call, spec, asked, info)) return ready;
-  std::optional<sdk::Error> refusal;
-  if (to_close) refusal = why_refused(spec, call);
   // A sandbox that would be refused now must not continue either.
   const auto or_end = [&](const auto& work) -> decltype(auto) {
     try {
@@ -394,8 +380,16 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
     }
   };
   static const Surroundings kNone;
-  const Surroundings& around =
-      or_end([&]() -> const Surroundings& { return refusal ? kNone : surroundings(image, call); });
+  const Surroundings* around = &kNone;
+  std::optional<sdk::Error> refusal;  // of calls, for a caller that closes it
+  try {
+    if (to_close) check_asked(spec);
+    or_end([&] { around = &surroundings(image, call); });
+  } catch (const sdk::Error& error) {
+    if (!to_close || error.status() == ISOGATE_CANCELLED) throw;
+    refusal = error;
+  }
+  if (auto ready = open_ready(call, spec, asked, *around, info)) return ready;
   Identity identity;
   if (as_root_) {
     const uint32_t uid = or_throw(registry_.assign(asked.id, uid_seed(host_.abi(), spec)));
@@ -427,7 +421,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   }
   home.disk->hold();
   info.flags = (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0) | (adopted ? 0 : ISOGATE_SANDBOX_FRESH);
-  return sandbox_of(around, std::move(home), std::move(container), info);
+  return sandbox_of(*around, std::move(home), std::move(container), info);
 }
 
 namespace {

@@ -71,14 +71,12 @@ class Backend : public sdk::Backend {
   void end_recorded(const std::string& id, const sdk::Call& call);
   // Null: the pool has none.
   std::unique_ptr<sdk::Sandbox> open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
-                                           const OpenCall& asked, isogate_sandbox_info& info);
+                                           const OpenCall& asked, const Surroundings& around,
+                                           isogate_sandbox_info& info);
   Home home_of(const std::string& id, uint32_t uid, std::shared_ptr<SandboxDisk> disk);
   std::unique_ptr<sdk::Sandbox> sandbox_of(const Surroundings& around, Home home,
                                            std::shared_ptr<Container> container, isogate_sandbox_info& info);
   const Surroundings& surroundings(const std::string& own_image, const sdk::Call& call);
-  // Why no call can be served now, for a caller that closes the sandbox; none: calls can be
-  // served.
-  std::optional<sdk::Error> why_refused(const isogate_sandbox_spec& spec, const sdk::Call& call);
 
   const sdk::Host host_;
   const Config config_;

@@ -24,7 +24,9 @@ class Presence {
   Presence(Services& services, Owner owner);
   Presence(const Presence&) = delete;
   Presence& operator=(const Presence&) = delete;
-  ~Presence();  // deletes the Lease, unless a later generation of this gateway has begun
+  // Deletes the Lease, unless a later generation of this gateway has begun, or pods are kept for the next
+  // one.
+  ~Presence();
 
   // Announces this gateway; when this returns, others see it. Throws what Api throws, until then.
   void begin(const sdk::Call& call);

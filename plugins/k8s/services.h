@@ -32,7 +32,7 @@ struct Services {
 
   Renewals renewals;                // of Leases, by their names
   std::atomic<bool> serves{false};  // the last probe found nothing missing
-  // Pods of this gateway run on: other gateways wait for its return as if it had been killed.
+  // Pods that it used were left running: other gateways wait for its return as if it had been killed.
   std::atomic<bool> keeps{false};
   std::atomic<bool> volumes_wait_for_pods{false};  // claims are bound when a pod uses them
 

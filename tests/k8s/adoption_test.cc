@@ -366,9 +366,16 @@ TEST_F(K8sAdoption, AnImageIsChosenOnceForAllGateways) {
   EXPECT_EQ(status_of([&] { two.open(); }, &why), ISOGATE_ALREADY_EXISTS);
   EXPECT_THAT(why, HasSubstr("tools:1"));
   two.image.clear();
+  EXPECT_EQ(status_of([&] { two.open(); }, &why), ISOGATE_UNSUPPORTED) << "nobody has checked it here";
+  EXPECT_THAT(why, HasSubstr("tools:1"));
+  EXPECT_TRUE(api_.all("pods").empty());
+  two.image = "tools:1";
   auto again = two.ready();
   EXPECT_EQ(two.run(again, "cat kept"), "mine\n");
   EXPECT_EQ(image(), "tools:1");
+  one.image.clear();
+  auto joined = one.open();
+  EXPECT_EQ(one.run(joined, "cat kept"), "mine\n") << "its pod runs";
 }
 
 TEST_F(K8sAdoption, ASandboxThatIsRefusedNowCanOnlyBeEnded) {

@@ -93,6 +93,15 @@ void prepare_runner(Services& services, const std::string& volume, const sdk::Ca
   services.runner_filled = volume;
 }
 
+void forget_volume(int directory) {
+  if (::unlinkat(directory, kVolumeFile, 0) != 0 && errno != ENOENT)
+    sdk::fail_with_errno("cannot forget the volume of a sandbox", errno);
+}
+
+bool is_being_made(int directory) {
+  return or_throw(read_state_file(directory, kVolumeFile)).value_or("") == kMaking;
+}
+
 }  // namespace
 
 void remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget) {
@@ -156,10 +165,6 @@ bool is_volume(int directory) {
   return false;
 }
 
-bool is_being_made(int directory) {
-  return or_throw(read_state_file(directory, kVolumeFile)).value_or("") == kMaking;
-}
-
 void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call) {
   prepare_runner(services, parts.runner, call);
   const bool recorded = is_volume(directory);
@@ -185,7 +190,12 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
   // podman gives a volume to the owner of the image's directory, unless it was created for a user.
   const bool podman = services.kind(call).podman;
   const std::string user = "uid=" + std::to_string(parts.uid) + ",gid=" + std::to_string(parts.gid);
-  if (!there) make_volume(services, parts.owner, parts.workspace, "workspace", call, podman ? user : "");
+  try {
+    if (!there) make_volume(services, parts.owner, parts.workspace, "workspace", call, podman ? user : "");
+  } catch (const NetError& error) {
+    if (!error.maybe_done() && !recorded) forget_volume(directory);
+    throw;
+  }
   const auto fill = [&](TarWriter& tar) {
     tar.directory({.name = podman ? "./" : kWorkspace + 1, .mode = 0700, .uid = parts.uid, .gid = parts.gid});
   };
@@ -201,8 +211,7 @@ void remove_workspace_volume(Services& services, const Owner& owner, int directo
     remove(services, owner.sandbox_id, call);
     return true;
   });
-  if (::unlinkat(directory, kVolumeFile, 0) != 0 && errno != ENOENT)
-    sdk::fail_with_errno("cannot forget the volume of a sandbox", errno);
+  forget_volume(directory);
 }
 
 void remove_copies(Services& services, const Owner& owner, const sdk::Call& call) {

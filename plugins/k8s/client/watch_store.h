@@ -37,7 +37,7 @@ WatchEvent parse_event(const std::string& line);
 // The message of an ERROR. Pure.
 NetError error_of(const WatchEvent& event, const std::string& attempt);
 
-// The known objects, and the callbacks when they change. An object without name or uid is an NetError.
+// The known objects, and the callbacks when they change. An object without name or uid is a NetError.
 class WatchStore {
  public:
   explicit WatchStore(const WatchEvents& events) : events_(events) {}  // borrowed

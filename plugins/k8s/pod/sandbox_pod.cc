@@ -41,7 +41,10 @@ SandboxPod::SandboxPod(Services& services, Parts parts, const Limits& limits)
   use_->belong_to(parts_.owner.sandbox_id);
 }
 
-SandboxPod::~SandboxPod() { detach(); }
+SandboxPod::~SandboxPod() {
+  const std::lock_guard lock(mutex_);
+  release();
+}
 
 // The cluster's answer is for the log, and never the caller's mistake.
 SandboxPod::Opened SandboxPod::open(const OpenWish& wish, const sdk::Call& call) {
@@ -69,7 +72,7 @@ SandboxPod::Opened SandboxPod::claim(const OpenWish& wish, const sdk::Call& call
     if (!wish.handle.empty() && wish.handle != lease_.uid()) lost();
     if (wish.attach_only) return attach(), Opened{.used_before = true};
     if (lease_.is_others()) continue;
-    take_image();
+    if (!parts_.image.empty()) check_image(call);
     if (wish.unchanged) {
       if (re_attach(wish, call)) return {.used_before = true};
       continue;
@@ -115,6 +118,7 @@ bool SandboxPod::make_first(const OpenWish& wish, const sdk::Call& call) {
     if (wish.ready == nullptr || !take(*wish.ready, call)) make(call);
     return true;
   } catch (...) {
+    starting_.clear();
     try {
       const isogate_call soon = cleaning_up();
       remove_all(sdk::Call(soon), Patience::kNone);
@@ -131,17 +135,24 @@ void SandboxPod::take_new_name() {
   name_pod(lease_.record(), services_.config.provision, parts_.pod);
 }
 
-// The sandbox's own, which another gateway may have been given.
-void SandboxPod::take_image() {
+// It may have been created at another gateway, whose front alone has checked that its image is admitted.
+// Where nothing of it continues, it gets the one asked for.
+void SandboxPod::check_image(const sdk::Call& call) {
   const auto& image = lease_.record().image;
-  if (!image || parts_.image == *image) return;
-  if (!parts_.image.empty())
-    throw sdk::Error(ISOGATE_ALREADY_EXISTS,
-                     "this sandbox has " +
-                         (image->empty() ? "its backend's own image" : "image `" + *image + "`") +
-                         ", not image `" + parts_.image +
-                         "`: an image is chosen once; end the sandbox with DELETE ?purge=true first");
-  parts_.image = *image;
+  if (!image || *image == parts_.image) return;
+  if (const auto place = lease_.record().place(); !place || !is_there(*place, call)) return;
+  const auto named = [](const std::string& each) {
+    return each.empty() ? std::string("its backend's own image") : "image `" + each + "`";
+  };
+  const std::string has = "this sandbox was created with " + named(*image);
+  if (parts_.image.empty())
+    throw sdk::Error(ISOGATE_UNSUPPORTED,
+                     has +
+                         " at another gateway, and its pod is gone: create it here with the same image "
+                         "(POST /sandboxes), or end it with DELETE ?purge=true");
+  throw sdk::Error(ISOGATE_ALREADY_EXISTS,
+                   has + ", not " + named(parts_.image) +
+                       ": an image is chosen once; end the sandbox with DELETE ?purge=true first");
 }
 
 // To end it: takes no pod, and creates none.
@@ -308,12 +319,15 @@ PodState SandboxPod::await_start(const sdk::Call& call, milliseconds most) {
 
 // False: another gateway has begun with something.
 bool SandboxPod::recreate(const std::string& why, const sdk::Call& call) {
+  check_image(call);
   if (!lease_.hold(call)) return false;
   if (is_starting()) return make(call), true;
   if (!why.empty()) services_.warn("the pod " + lease_.record().pod + " of a sandbox is recreated: " + why);
   discard_held(call);
   take_new_name();
-  lease_.record().users = {services_.holder};
+  Record& record = lease_.record();
+  record.users = {services_.holder};
+  if (record.image || !parts_.image.empty()) record.image = parts_.image;
   lease_.write(true, call);
   make(call);
   return true;
@@ -670,16 +684,14 @@ std::unique_ptr<sdk::RunnerStream> resumed(Services& services, const ExecRequest
 
 }  // namespace
 
-void SandboxPod::Suspicions::note(const std::string& pod_uid, const std::string& why) {
+void SandboxPod::Suspicions::note(const Way& way, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  pod_uid_ = pod_uid;
-  why_ = why;
+  noted_.emplace(way, why);
 }
 
-std::string SandboxPod::Suspicions::take(const std::string& pod_uid) {
+std::optional<std::pair<SandboxPod::Way, std::string>> SandboxPod::Suspicions::take() {
   const std::lock_guard lock(mutex_);
-  std::string why = std::exchange(why_, {});
-  return pod_uid == pod_uid_ ? why : "";
+  return std::exchange(noted_, std::nullopt);
 }
 
 void SandboxPod::Tie::set(const Record& record, Json policy) {
@@ -749,9 +761,17 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
   }
 }
 
+// What ran over it has ended: with its pod, or by a later session in a pod that is not replaced anyway.
+bool SandboxPod::is_settled(const Way& way) {
+  if (lease_.record().pod_uid != way.pod_uid) return true;
+  const bool reconnected =
+      services_.config.transport != RunnerTransport::kExec && link_ && link_->alive() && link_ != way.link;
+  return reconnected && (ends_with_pod() || has_others());
+}
+
 // A distrusted pod serves the calls that already run in it.
 bool SandboxPod::is_usable(Use use) {
-  if (std::string why = suspicions_.take(lease_.record().pod_uid); !why.empty()) suspicion_ = std::move(why);
+  if (auto noted = suspicions_.take(); noted && !is_settled(noted->first)) suspicion_ = noted->second;
   if (!link_ || !link_->alive()) return false;
   if (left_ && use == Use::kStart) return false;
   return (suspicion_.empty() && !left_) || !is_alone(use);
@@ -822,9 +842,9 @@ void SandboxPod::relink(Use use, const sdk::Call& call) {
 }
 
 void SandboxPod::distrust(const Way& way, const std::string& why, bool now) noexcept try {
-  if (!mutex_.lock(-1, kLate)) return suspicions_.note(way.pod_uid, why);
+  if (!mutex_.lock(-1, kLate)) return suspicions_.note(way, why);
   const std::unique_lock lock(mutex_, std::adopt_lock);
-  if (closing_ || lease_.record().pod_uid != way.pod_uid) return;
+  if (closing_ || is_settled(way)) return;
   suspicion_ = why;
   const Budget soon(kNow);
   const bool serves_others = link_ && link_->alive() && !is_alone(Use::kCall);
@@ -841,7 +861,8 @@ void SandboxPod::distrust(const Way& way, const std::string& why, bool now) noex
 
 void SandboxPod::detach() {
   const std::lock_guard lock(mutex_);
-  if (!closing_ && !lease_.record().pod_uid.empty()) services_.keeps = true;
+  if (!lease_.record().pod_uid.empty() && has(lease_.record().users, services_.holder))
+    services_.keeps = true;
   closing_ = true;
   release();
 }

@@ -126,7 +126,7 @@ class SandboxPod {
   void release();
   void stop(const sdk::Call& call, const std::function<bool()>& is_used = {});
   Way lend(Use use, const sdk::Call& call);
-  void take_image();
+  void check_image(const sdk::Call& call);
   void attach();
   Opened claim(const OpenWish& wish, const sdk::Call& call);
   [[noreturn]] void nothing_there(const OpenWish& wish, const sdk::Call& call);
@@ -141,6 +141,7 @@ class SandboxPod {
   [[noreturn]] void too_late();
   void check_serves() const;
   [[nodiscard]] bool is_usable(Use use);
+  [[nodiscard]] bool is_settled(const Way& way);
   isogate_evidence measure_now(const isogate_evidence_request& request, const sdk::Call& call);
   isogate_evidence replace_and_measure(const isogate_evidence_request& request, const sdk::Call& call);
   void relink(Use use, const sdk::Call& call);
@@ -182,20 +183,20 @@ class SandboxPod {
   bool closing_ = false;                                      // only a close may follow
   std::optional<sdk::Error> refusal_;                         // it was opened only to be closed
   std::shared_ptr<PodUse> use_ = std::make_shared<PodUse>();  // a pod made ahead comes with its own
-  // The pod that a cancelled call was creating: the cluster continues, and the next call waits for that
-  // pod. Empty: none.
+  // The pod that a cancelled call was creating: the cluster continues, and the next call of this object waits
+  // for that pod. Empty: none.
   std::string starting_;
   std::chrono::steady_clock::time_point starts_until_;
   std::atomic<bool> left_ = false;  // noted without the mutex, which an opening may hold; relink() looks
   // Noted without the mutex, too; is_usable() looks.
   class Suspicions {
    public:
-    void note(const std::string& pod_uid, const std::string& why);
-    std::string take(const std::string& pod_uid);  // empty: nothing was noted of that pod
+    void note(const Way& way, const std::string& why);
+    std::optional<std::pair<Way, std::string>> take();
 
    private:
     std::mutex mutex_;
-    std::string pod_uid_, why_;
+    std::optional<std::pair<Way, std::string>> noted_;  // the latest
   } suspicions_;
   std::string suspicion_;  // why the pod must be replaced before the next call; empty: it need not
   std::string waits_for_;  // what an opening waits for
