@@ -85,6 +85,19 @@ TEST_F(McpTools, FilesAreWrittenReadEditedListedAndSearched) {
   EXPECT_EQ(call("list_files", {{"recursive", true}, {"limit", 1}})["structuredContent"]["truncated"], true);
 }
 
+TEST_F(McpTools, AReadOnlyFileIsReplacedWhereThatIsAskedFor) {
+  call("exec", {{"command", "echo one > f; chmod 444 f"}});
+  const Json refused = call("write_file", {{"path", "f"}, {"content", "two\n"}});
+  EXPECT_EQ(refused["isError"], true);
+  EXPECT_NE(refused["content"][0]["text"].get<std::string>().find("`replace=true`"), std::string::npos);
+  const Json replaced = call("write_file", {{"path", "f"}, {"content", "two\n"}, {"replace", true}});
+  EXPECT_EQ(replaced["isError"], false) << replaced;
+  const Json edited = call("edit_file", {{"path", "f"}, {"old_text", "two"}, {"new_text", "three"}});
+  EXPECT_EQ(edited["isError"], false) << edited;
+  const Json seen = call("exec", {{"command", "cat f; stat -c %a f"}});
+  EXPECT_EQ(seen["structuredContent"]["stdout"], "three\n444\n") << "it keeps its mode";
+}
+
 TEST_F(McpTools, EditsAtOnceAreAllMade) {
   std::string text;
   for (int i = 0; i < 20; ++i) text += "<" + std::to_string(i) + ">\n";
@@ -233,6 +246,7 @@ TEST_F(McpTools, ARefusalIsAResultThatAModelReads) {
       {tool("exec", {{"command", 3}}), "`command`"},
       {tool("exec", {{"command", "true"}, {"timeout_sec", -1}}), "timeout_sec"},
       {tool("exec", {{"command", "true"}, {"max_output_bytes", 10000000}}), "max_output_bytes"},
+      {tool("search_files", {{"pattern", "a\n"}}), "one line"},
       {tool("write_file", {{"path", "../a"}, {"content", ""}}), "invalid_request"},
       {tool("write_file", {{"path", "a"}, {"content", "!"}, {"encoding", "base64"}}), "base64"},
       {tool("exec", {{"command", "true"}, {"agent_id", "a/b"}}), "agent_id"}};

@@ -77,6 +77,7 @@ Task<ToolResult> call_write(ToolCall& call) {
   request.target.flags |= ISOGATE_FILE_PARENTS;
   if (bool_field(call.arguments, "append").value_or(false)) request.target.flags |= ISOGATE_FILE_APPEND;
   if (bool_field(call.arguments, "exclusive").value_or(false)) request.target.flags |= ISOGATE_FILE_EXCLUSIVE;
+  if (bool_field(call.arguments, "replace").value_or(false)) request.target.flags |= ISOGATE_FILE_REPLACE;
   const std::string content =
       co_await decode_field(call.app.elsewhere, call.exchange, "content", std::move(*text), encoding);
   const std::string path = request.target.path;
@@ -216,6 +217,7 @@ constexpr std::string_view kWriteInput = R"({"properties": {
   "encoding": {"enum": ["utf-8", "base64"], "description": "of `content`; utf-8 when left out"},
   "append": {"type": "boolean", "description": "to what is there"},
   "exclusive": {"type": "boolean", "description": "refuse when it exists"},
+  "replace": {"type": "boolean", "description": "replace a read-only file, too"},
   "scope": {"enum": ["workspace", "sandbox"]}},
   "required": ["path", "content"]})";
 constexpr std::string_view kWriteOutput =

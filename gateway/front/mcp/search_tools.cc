@@ -60,6 +60,8 @@ Task<ToolResult> search_files(ToolCall& call) {
   if (!pattern || pattern->empty()) throw invalid_request("`pattern` is missing or empty");
   if (pattern->size() > kMostPattern)
     throw invalid_request("`pattern` is longer than " + std::to_string(kMostPattern) + " bytes");
+  if (pattern->find('\n') != std::string::npos)  // to grep each line of it is a pattern
+    throw invalid_request("`pattern` must be one line: search for one line at a time");
   call.exchange.memory.add(3 * kSearched);  // what is made of its output
   const uint64_t limit = count_field(call.arguments, "limit", 1, kMostMatches).value_or(kMatches);
   std::string flags = bool_field(call.arguments, "regex").value_or(false) ? "-E" : "-F";
