@@ -489,7 +489,7 @@ TEST_F(E2bAttack, MalformedStreamsAreRefused) {
   const std::pair<std::string, const char*> streams[] = {
       {"", "invalid_argument"},
       {std::string(3, '\0'), "invalid_argument"},
-      {std::string("\0\xff\xff\xff\xff{}", 7), "resource_exhausted"},
+      {std::string("\0\xff\xff\xff\xff{}", 7), "out_of_range"},
       {std::string("\0\0\0\0\x09{}", 7), "invalid_argument"},
       {envelope("{}", 1), "unimplemented"},
       {envelope("{}", 2), "invalid_argument"},

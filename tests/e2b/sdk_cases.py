@@ -27,6 +27,7 @@ BACKEND = os.environ["ISOGATE_TEST_BACKEND"]
 DENIES = os.environ["ISOGATE_TEST_EGRESS"] == "deny"
 DOOR = os.environ["E2B_API_URL"]
 OLD = not hasattr(e2b, "SandboxNotFoundException")  # it has neither close_stdin nor gzip
+NOT_RUNNING = TimeoutException if OLD else e2b.exceptions.SandboxNotRunningException
 MARK = uuid.uuid4().hex
 MIB = 1 << 20
 BIG = 100 * MIB
@@ -201,6 +202,15 @@ class Commands(Case):
         with self.assertRaises(NotFoundException):
             self.box.commands.connect(1)
 
+    def test_a_connection_to_a_command_has_its_own_timeout(self):
+        handle = self.run_in_box("sleep 68", background=True, timeout=0)
+        handle.disconnect()
+        began = time.monotonic()
+        with self.assertRaises(TimeoutException):
+            self.box.commands.connect(handle.pid, timeout=1).wait()
+        self.assertLess(time.monotonic() - began, 20)
+        self.assertTrue(self.box.commands.kill(handle.pid), "it went on")
+
     def test_a_killed_command_says_so(self):
         handle = self.run_in_box("sleep 62 & sleep 63", background=True)
         self.assertTrue(self.box.commands.kill(handle.pid))
@@ -364,6 +374,9 @@ class Files(Case):
         self.out("chmod 444 file", cwd=self.dir)
         self.files.write(self.at("file"), "after")
         self.assertEqual((self.files.read(self.at("file")), self.files.get_info(self.at("file")).mode), ("after", 0o444))
+        self.files.write(self.at("other"), "moved")
+        self.files.rename(self.at("other"), self.at("file"))
+        self.assertEqual(self.files.read(self.at("file")), "moved")
 
     def test_a_list_has_the_requested_depth(self):
         self.files.write_files([{"path": self.at(name), "data": "x"} for name in ("b", "a/1", "a/sub/2", "a/sub/deep/3")])
@@ -383,6 +396,8 @@ class Files(Case):
         self.assertLess(abs(info.modified_time.timestamp() - time.time()), 120)
         self.assertEqual(self.files.get_info(self.dir).type.value, "dir")
         self.assertEqual(self.files.read(self.at("link")), "12345")
+        listed = [(each.name, each.type.value) for each in self.files.list(self.dir)]
+        self.assertEqual(listed, [("file", "file")] + ([] if OLD else [("link", "symlink")]))
 
     def fetch(self, url, data=None, headers=None):
         request = urllib.request.Request(url, data=data, headers=headers or {})
@@ -556,7 +571,7 @@ class Sandboxes(Case):
         box = self.new_box()
         handle = box.commands.run("sleep 65", background=True)
         threading.Timer(0.5, box.kill).start()
-        with self.assertRaisesRegex(TimeoutException, "sandbox"):
+        with self.assertRaisesRegex(NOT_RUNNING, "was not found"):
             handle.wait()
 
     def test_a_sandbox_ends_at_its_timeout(self):
@@ -578,6 +593,9 @@ class Sandboxes(Case):
             Sandbox.create(api_key="e2b_" + "0" * 64)
         with self.assertRaisesRegex(SandboxException, "no-such-template"):
             Sandbox.create(template="no-such-template")
+        if not OLD:
+            with self.assertRaisesRegex(SandboxException, "`iam` is not supported"):
+                Sandbox.create(iam={"tokens": {"a": {"audience": "b", "token_type": "JWT-SVID"}}})
         for refused in (lambda: self.box.beta_pause(), lambda: self.run_in_box("true", user="root")):
             with self.assertRaises(SandboxException):
                 refused()

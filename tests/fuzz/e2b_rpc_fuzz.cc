@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gateway/front/api/json_in.h"
+#include "gateway/front/api/port_proxy.h"
 #include "gateway/front/api/router.h"
 #include "gateway/front/base/api_error.h"
 #include "gateway/front/e2b/envelopes.h"
@@ -23,6 +24,8 @@ namespace asio = boost::asio;
 using namespace isogate::front;
 using namespace isogate::front::e2b;
 using nlohmann::json;
+
+asio::awaitable<json> parse_at_once(std::string text) { co_return parse_body(text, kAnyField); }
 
 struct Stream {
   std::vector<json> messages;
@@ -67,7 +70,7 @@ void check_envelopes(std::string_view bytes, std::string_view sizes, uint64_t mo
   Pieces pieces(bytes, sizes);
   Stream seen;
   const auto work = [&]() -> asio::awaitable<void> {
-    MessageReader reader(pieces.reader(), most, share);
+    MessageReader reader(pieces.reader(), most, share, parse_at_once);
     while (auto message = co_await reader.next()) {
       require(share.bytes() == kept_bytes(*message));
       seen.messages.push_back(std::move(*message));
@@ -97,7 +100,7 @@ void check_only(std::string_view bytes, std::string_view sizes, uint64_t most) {
   const Stream expected = expected_of(bytes, most);
   bool one = false;
   const auto work = [&]() -> asio::awaitable<void> {
-    MessageReader reader(pieces.reader(), most, share);
+    MessageReader reader(pieces.reader(), most, share, parse_at_once);
     const json message = co_await reader.only();
     require(pieces.at_end() && share.bytes() == kept_bytes(message));
     require(expected.messages.size() == 1 && message == expected.messages.front());
@@ -143,15 +146,18 @@ void check_times(std::string_view text) {
 }
 
 void check_names(std::string_view host, std::string_view domain) {
-  const HostName name = host_name(host, domain);
   const std::string_view own = host.substr(0, host.find(':'));
-  if (!name.port.empty() || !name.sandbox.empty()) {
-    require(name.port.find('-') == std::string::npos && !domain.empty());
-    require(equal_no_case(name.port + "-" + name.sandbox + "." + std::string(domain), own));
+  if (const auto found = port_host(host, domain)) {
+    require(!domain.empty() && found->port.find('-') == std::string_view::npos);
+    require(equal_no_case(std::string(found->name) + "." + std::string(domain), own));
+    const bool dashed = found->name.find('-') != std::string_view::npos;
+    require(dashed || (found->port.empty() && found->agent.empty()));
+    require(!dashed || std::string(found->port) + "-" + std::string(found->agent) == found->name);
   }
   if (!domain.empty() && domain.find(':') == std::string_view::npos) {
-    const HostName made = host_name("80-" + std::string(own) + "." + std::string(domain) + ":443", domain);
-    require(made.port == "80" && made.sandbox == own);
+    const std::string text = "80-" + std::string(own) + "." + std::string(domain) + ":443";
+    const auto made = port_host(text, domain);
+    require(made && made->port == "80" && made->agent == own);
   }
   const std::string sandbox = sandbox_of_token(host);
   require(sandbox.empty() || (host.size() > 2 * sandbox.size() && host.starts_with(sandbox)));

@@ -395,17 +395,22 @@ void route_to_port_of(Exchange& exchange, std::string_view agent, std::string_vi
   exchange.query = {};
 }
 
-bool route_to_port(Exchange& exchange, std::string_view domain) {
-  std::string_view host = exchange.header("Host");
+std::optional<PortHost> port_host(std::string_view host, std::string_view domain) {
   host = host.substr(0, host.find(':'));
-  if (domain.empty() || host.size() <= domain.size()) return false;
+  if (domain.empty() || host.size() <= domain.size()) return std::nullopt;
   const size_t dot = host.size() - domain.size() - 1;
-  if (host[dot] != '.' || !equal_no_case(host.substr(dot + 1), domain)) return false;
+  if (host[dot] != '.' || !equal_no_case(host.substr(dot + 1), domain)) return std::nullopt;
   const std::string_view name = host.substr(0, dot);
-  std::string_view agent = name;
-  const std::string_view port = next_part(agent, '-');
-  route_to_port_of(exchange, agent, port,
-                   "the host `" + printable(name, 80) + "` below ports.domain must be PORT-AGENT");
+  const size_t dash = name.find('-');
+  if (dash == std::string_view::npos) return PortHost{name, {}, {}};
+  return PortHost{name, name.substr(0, dash), name.substr(dash + 1)};
+}
+
+bool route_to_port(Exchange& exchange, std::string_view domain) {
+  const auto host = port_host(exchange.header("Host"), domain);
+  if (!host) return false;
+  route_to_port_of(exchange, host->agent, host->port,
+                   "the host `" + printable(host->name, 80) + "` below ports.domain must be PORT-AGENT");
   return true;
 }
 

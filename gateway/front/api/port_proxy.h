@@ -3,11 +3,20 @@
 // protocol upgrade (WebSocket).
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "gateway/front/http/exchange.h"
 
 namespace isogate::front {
+
+// What a Host below `domain` names: PORT-AGENT. Both are empty where `name` has no dash. nullopt: it is not
+// below `domain`, or that is empty. Valid as long as `host`. A pure function.
+struct PortHost {
+  std::string_view name, port, agent;
+};
+std::optional<PortHost> port_host(std::string_view host, std::string_view domain);
 
 // True: its Host is below `domain`, and the exchange has its route, agent and port. Throws ApiError
 // invalid_request where it names no port there. An empty domain: never.

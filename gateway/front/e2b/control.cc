@@ -157,7 +157,7 @@ void refuse_what_is_not_there(const json& body) {
   const bool resumes = resume != body.end() && resume->is_object() && is_given(*resume, "enabled");
   if (is_given(body, "autoPause") || resumes)
     throw not_supported("sandboxes cannot be paused: leave `autoPause` and `autoResume` out");
-  for (const char* name : {"mcp", "volumeMounts"})
+  for (const char* name : {"iam", "mcp", "volumeMounts"})
     if (is_given(body, name)) throw not_supported("`" + std::string(name) + "` is not supported");
   if (const auto network = body.find("network"); network != body.end() && network->is_object())
     for (const auto& item : network->items())

@@ -23,6 +23,19 @@ std::string permissions(const ipc::Entry& entry) {
   return text;
 }
 
+std::string_view type_of(const ipc::Entry& entry) {
+  switch (entry.type) {
+    case ISOGATE_ENTRY_REGULAR:
+      return "FILE_TYPE_FILE";
+    case ISOGATE_ENTRY_DIRECTORY:
+      return "FILE_TYPE_DIRECTORY";
+    case ISOGATE_ENTRY_SYMLINK:
+      return "FILE_TYPE_SYMLINK";
+    default:
+      return "FILE_TYPE_UNSPECIFIED";
+  }
+}
+
 // RFC 3339, as JSON of protobuf has a Timestamp.
 std::string timestamp(int64_t ns) {
   int64_t seconds = ns / 1'000'000'000;
@@ -57,12 +70,9 @@ Target target_of(App& app, const Exchange& exchange, std::string_view path, cons
 }
 
 ordered_json entry_json(const ipc::Entry& entry, const std::string& shown) {
-  const bool directory = entry.type == ISOGATE_ENTRY_DIRECTORY;
   const uint64_t size = entry.size == ISOGATE_SIZE_UNKNOWN ? 0 : entry.size;
   return {{"name", name_in(shown)},
-          {"type", directory                             ? "FILE_TYPE_DIRECTORY"
-                   : entry.type == ISOGATE_ENTRY_REGULAR ? "FILE_TYPE_FILE"
-                                                         : "FILE_TYPE_UNSPECIFIED"},
+          {"type", type_of(entry)},
           {"path", shown},
           {"size", std::to_string(size)},
           {"mode", entry.mode & 07777},

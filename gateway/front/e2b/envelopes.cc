@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "gateway/front/api/json_in.h"
-#include "gateway/front/api/router.h"
 #include "gateway/front/base/api_error.h"
 
 namespace isogate::front::e2b {
@@ -55,12 +54,7 @@ asio::awaitable<std::optional<json>> MessageReader::next() {
         .message = "a message is over " + std::to_string(most_) + " bytes (limits.max_json_bytes)"};
   if (!co_await has(kEnvelope + size)) throw invalid_request("the stream ends in the middle of a message");
   std::string text = std::exchange(kept_, {}).substr(kEnvelope);
-  json message;
-  if (parse_) {
-    message = co_await parse_(std::move(text));
-  } else {
-    message = parse_body(text, kAnyField);
-  }
+  json message = co_await parse_(std::move(text));
   memory_.hold(held_ + kept_bytes(message));
   co_return message;
 }

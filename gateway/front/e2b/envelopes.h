@@ -19,13 +19,13 @@ inline constexpr unsigned char kEndOfStream = 2;  // a flag
 
 std::string envelope(unsigned char flags, std::string_view message);
 
-// Parses a message in place of parse_body(): a large one must not block the thread.
+// Parses a message, as parse_body() does; a large one must not block the thread.
 using ParseMessage = std::function<boost::asio::awaitable<nlohmann::json>(std::string text)>;
 
 // The messages of a stream, one after the other, each of at most `most` bytes; `memory` holds the last.
 class MessageReader {
  public:
-  MessageReader(ReadBody read, uint64_t most, ByteShare& memory, ParseMessage parse = {});
+  MessageReader(ReadBody read, uint64_t most, ByteShare& memory, ParseMessage parse);
   // nullopt: there are no more. Throws ApiError.
   boost::asio::awaitable<std::optional<nlohmann::json>> next();
   // Of a stream that holds one. Throws ApiError.

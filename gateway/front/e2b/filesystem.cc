@@ -86,7 +86,7 @@ Task<void> handle_move(App& app, Exchange& exchange) {
     throw ApiError{.code = Code::kUnsupported,
                    .message = "a file is not moved into the home directory or out of it: run mv"};
   from.request.target.path_to = to.place.path;
-  from.request.target.flags |= ISOGATE_FILE_PARENTS;
+  from.request.target.flags |= ISOGATE_FILE_PARENTS | ISOGATE_FILE_REPLACE;  // envd is root: no mode stops it
   co_await file_call_on(app, exchange, FileVerb::kMove, std::move(from));
   co_await send_entry(exchange, co_await stat_of(app, exchange, to), to.place.shown);
 }
@@ -148,19 +148,27 @@ Watched watched(App& app, const Exchange& exchange, const json& body) {
   return {std::move(target), std::move(request)};
 }
 
-Task<void> follow_watch(Exchange& exchange, Watch& watch) {
+// Or it has ended. Else it was only stopped, or its host was lost: the next call opens it again.
+bool is_ending(const App& app, const Exchange& exchange) {
+  const auto sandbox = app.sandboxes.records.known(exchange.principal.tenant, exchange.agent_param);
+  if (!sandbox || !sandbox->closing) return !sandbox || sandbox->changing;
+  return *sandbox->closing == ISOGATE_CLOSE_PURGE;
+}
+
+Task<void> follow_watch(const App& app, Exchange& exchange, Watch& watch) {
   const auto interval = keepalive_interval(exchange);
-  const auto timeout = rpc_timeout(exchange);
-  const auto until = std::chrono::steady_clock::now() + timeout.value_or(std::chrono::hours(24 * 365));
+  const auto until = rpc_deadline(exchange);
   Killer& client = exchange.watch_client();
   const OnKill on_kill(client, [&watch] { watch.end(WatchEnd::kFailed); });
   MessageStream stream(exchange);
   co_await stream.begin();
   co_await stream.write(R"({"start":{}})");
   std::deque<FileEvent> events;
+  bool lost = false;
   const Watch::Take take = [&](const FileChange& change) {
+    lost = change.type == ISOGATE_CHANGE_OVERFLOW;
     append_events(change, events);
-    return events.size() < 256;
+    return !lost && events.size() < 256;
   };
   while (!watch.over()) {
     const auto left = until - std::chrono::steady_clock::now();
@@ -169,15 +177,18 @@ Task<void> follow_watch(Exchange& exchange, Watch& watch) {
           {.code = Code::kRequestTimeout, .message = "the time of the watch is over"});
     co_await watch.read(std::min<std::chrono::nanoseconds>(interval, left), take);
     if (client.killed()) throw ClientGone{};
-    if (events.empty() && !watch.over()) co_await stream.write(R"({"keepalive":{}})");
+    if (events.empty() && !lost && !watch.over()) co_await stream.write(R"({"keepalive":{}})");
     for (const FileEvent& event : events) {
       const ordered_json message = {{"filesystem", event_json(event)}};
       co_await stream.write(json_text(message));
     }
+    if (lost) co_return co_await stream.fail(events_lost());
     events.clear();
   }
-  if (watch.over() == WatchEnd::kSandboxEnded) co_return co_await stream.fail(sandbox_is_gone());
-  co_await stream.end();
+  if (watch.over() == WatchEnd::kRemoved) co_return co_await stream.end();
+  if (watch.over() == WatchEnd::kSandboxEnded && is_ending(app, exchange))
+    co_return co_await stream.fail(sandbox_is_gone());
+  co_await stream.fail(watch_ended());
 }
 
 Task<void> handle_watch(App& app, Exchange& exchange) {
@@ -186,7 +197,7 @@ Task<void> handle_watch(App& app, Exchange& exchange) {
   const Watched wanted = watched(app, exchange, body);
   const auto begin = [&] { return begin_watch(app, exchange, wanted.request); };
   const auto watch = co_await with_directory(app, exchange, wanted.target, begin);
-  co_await follow_watch(exchange, *watch);
+  co_await follow_watch(app, exchange, *watch);
 }
 
 Task<void> handle_watcher_create(App& app, Exchange& exchange) {

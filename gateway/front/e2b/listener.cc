@@ -75,13 +75,16 @@ void authenticate_for_sandbox(App& app, Exchange& exchange, const ListenerInfo& 
 // A Host below `e2b.domain` names the port; else E2b-Sandbox-Port does. envd's own, or none, is this
 // listener.
 void route(const App& app, Exchange& exchange, std::string_view method, std::string_view target) {
-  const HostName host = host_name(app, exchange);
-  const std::string_view port = host.port.empty() ? exchange.header("E2b-Sandbox-Port") : host.port;
+  const auto host = port_host(exchange.header("Host"), app.config.e2b.domain);
+  const bool by_host = host && !host->port.empty();
+  const std::string_view port = by_host ? host->port : exchange.header("E2b-Sandbox-Port");
   if (!port.empty() && port != kEnvdPort) {
-    if (host.port.empty())
-      return route_to_port_of(exchange, exchange.header("E2b-Sandbox-Id"), port,
-                              "`E2b-Sandbox-Port` must be a port, and `E2b-Sandbox-Id` name its sandbox");
-    if (route_to_port(exchange, app.config.e2b.domain)) return;
+    if (by_host)
+      return route_to_port_of(
+          exchange, host->agent, port,
+          "the host `" + printable(host->name, 80) + "` below e2b.domain must be PORT-SANDBOX");
+    return route_to_port_of(exchange, exchange.header("E2b-Sandbox-Id"), port,
+                            "`E2b-Sandbox-Port` must be a port, and `E2b-Sandbox-Id` name its sandbox");
   }
   try {
     route_exchange(exchange, method, target, routes());

@@ -14,7 +14,8 @@ ApiError malformed(const std::string& why) {
   return invalid_request("the body is no multipart/form-data: " + why);
 }
 
-// A parameter of a header's value: a token, or a quoted string with backslashes.
+// A parameter of a header's value: a token, or a quoted string. Some clients write the backslashes of a file
+// name unescaped.
 std::optional<std::string> parameter_of(std::string_view value, std::string_view name) {
   for (size_t at = value.find(';'); at != std::string_view::npos;) {
     std::string_view rest = value.substr(at + 1);
@@ -26,7 +27,8 @@ std::optional<std::string> parameter_of(std::string_view value, std::string_view
     std::string text;
     if (i < rest.size() && rest[i] == '"') {
       for (++i; i < rest.size() && rest[i] != '"'; ++i) {
-        if (rest[i] == '\\' && i + 1 < rest.size()) ++i;
+        const bool escape = rest[i] == '\\' && i + 1 < rest.size();
+        if (escape && (rest[i + 1] == '"' || rest[i + 1] == '\\')) ++i;
         text += rest[i];
       }
       if (i == rest.size()) return std::nullopt;

@@ -1,5 +1,6 @@
 // process.Process of E2B's envd: programs of a sandbox. Each is a long-lived exec, with a pid made from its
 // exec_id.
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +24,7 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
+using std::chrono::steady_clock;
 using LongExecPtr = std::shared_ptr<LongExec>;
 
 constexpr size_t kPart = 32768;  // of output, in one message
@@ -118,6 +120,11 @@ ApiError outcome_error(const LongExec& exec) {
           .message = "how the process ended is not known: " + exec.answer().message};
 }
 
+ApiError connection_over() {
+  return {.code = Code::kRequestTimeout,
+          .message = "the time of the connection is over; the process goes on"};
+}
+
 bool has_ending(const LongExec& exec) {
   const Outcome outcome = exec.answer().outcome;
   return !exec.refusal() && outcome != Outcome::kTimedOut && outcome != Outcome::kUnknown &&
@@ -130,8 +137,9 @@ bool ended_with_sandbox(const App& app, const LongExec& exec) {
   return !sandbox || sandbox->closing || (sandbox->changing && exec.answer().outcome == Outcome::kKilled);
 }
 
-// Until it ends, or its client leaves, which it outlives.
-Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec, const Offsets& from) {
+// Until the process ends. It goes on where its client leaves, or `until` comes first.
+Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec, const Offsets& from,
+                  steady_clock::time_point until = steady_clock::time_point::max()) {
   const auto interval = keepalive_interval(exchange);
   Killer& client = exchange.watch_client();
   const OnKill on_kill(client, [exec] { exec->changes().notify(); });
@@ -142,6 +150,8 @@ Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec, const Of
   std::optional<ApiError> failure;
   try {
     for (;;) {
+      const auto left = until - steady_clock::now();
+      if (left <= left.zero()) throw connection_over();
       bool sent = false;
       for (const bool error : {false, true}) {
         const std::string_view part = co_await reader.next(error, kPart);
@@ -154,7 +164,8 @@ Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec, const Of
       if (sent) continue;
       if (exec->ended()) break;
       const auto is_news = [&] { return reader.ready() || client.killed(); };
-      const bool came = co_await exec->changes().until(is_news, interval);
+      const auto wait = std::min<std::chrono::nanoseconds>(interval, left);
+      const bool came = co_await exec->changes().until(is_news, wait);
       if (client.killed()) throw ClientGone{};
       if (!came) co_await stream.write(R"({"event":{"keepalive":{}}})");
     }
@@ -257,7 +268,7 @@ Task<void> handle_connect_process(App& app, Exchange& exchange) {
   LongExecPtr exec = process_of(app, exchange, co_await read_first_message(app, exchange), true);
   co_await wait_until_found(exchange, exec);
   const Offsets from = {exec->output(false).next(), exec->output(true).next()};
-  co_await follow(app, exchange, std::move(exec), from);
+  co_await follow(app, exchange, std::move(exec), from, rpc_deadline(exchange));
 }
 
 ordered_json process_json(const App& app, const LongExec& exec) {

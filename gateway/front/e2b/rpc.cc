@@ -48,8 +48,10 @@ RpcCode rpc_code(const ApiError& error) {
     case Code::kOutputDropped:
       return {"data_loss", 500};
     case Code::kFileTooLarge:
-    case Code::kRateLimited:
+      return {"out_of_range", 400};
     case Code::kQuotaExceeded:
+      return {"failed_precondition", 400};
+    case Code::kRateLimited:  // to SDKs: try again later
       return {"resource_exhausted", 429};
     case Code::kUnsupportedMediaType:
       return {"invalid_argument", 415};
@@ -106,6 +108,10 @@ std::optional<std::chrono::milliseconds> rpc_timeout(const Exchange& exchange) {
   return parse_timeout(exchange.header("Connect-Timeout-Ms"));
 }
 
+std::chrono::steady_clock::time_point rpc_deadline(const Exchange& exchange) {
+  return std::chrono::steady_clock::now() + rpc_timeout(exchange).value_or(std::chrono::hours(24 * 365));
+}
+
 std::chrono::milliseconds parse_timeout(std::string_view header) {
   const auto value = number_in<uint64_t>(header.substr(0, header.find('.')));  // some SDKs send a fraction
   constexpr uint64_t kMost = 9999999999;  // ten digits, as the protocol says
@@ -142,7 +148,9 @@ Task<void> MessageStream::fail(const ApiError& error) {
 
 ApiError sandbox_is_gone() {
   return {.code = Code::kBackendUnavailable,
-          .message = "The sandbox was killed or reached its end of life while the request was in flight"};
+          .message =
+              "The sandbox was not found: it was killed or reached its end of life while the request was "
+              "in flight"};
 }
 
 }  // namespace isogate::front::e2b

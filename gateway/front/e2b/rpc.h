@@ -39,6 +39,8 @@ Task<void> send_claimed(Exchange& exchange, std::string message);
 
 // The timeout that it asks for; none: it names none. Throws ApiError.
 std::optional<std::chrono::milliseconds> rpc_timeout(const Exchange& exchange);
+// When that is over; none: in a year. Throws ApiError.
+std::chrono::steady_clock::time_point rpc_deadline(const Exchange& exchange);
 std::chrono::milliseconds parse_timeout(std::string_view header);
 // After how much silence a stream sends a keep-alive.
 std::chrono::seconds keepalive_interval(const Exchange& exchange);

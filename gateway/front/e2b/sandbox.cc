@@ -1,6 +1,7 @@
 #include "gateway/front/e2b/sandbox.h"
 
 #include "gateway/front/api/access.h"
+#include "gateway/front/api/port_proxy.h"
 #include "gateway/front/e2b/listener.h"
 #include "gateway/front/http/http_text.h"
 #include "lib/clock.h"
@@ -59,21 +60,6 @@ std::optional<Found> look_for_sandbox(const App& app, const std::string& id) {
   return found_in(app.sandboxes.records.known_e2b(id));
 }
 
-HostName host_name(const App& app, const Exchange& exchange) {
-  return host_name(exchange.header("Host"), app.config.e2b.domain);
-}
-
-HostName host_name(std::string_view host, std::string_view domain) {
-  host = host.substr(0, host.find(':'));
-  if (domain.empty() || host.size() <= domain.size()) return {};
-  const size_t dot = host.size() - domain.size() - 1;
-  if (host[dot] != '.' || !equal_no_case(host.substr(dot + 1), domain)) return {};
-  const std::string_view name = host.substr(0, dot);
-  const size_t dash = name.find('-');
-  if (dash == std::string_view::npos) return {};
-  return {std::string(name.substr(0, dash)), std::string(name.substr(dash + 1))};
-}
-
 std::string new_token() {
   const std::string secret = base32_lower(random_bytes(32));
   return id_of(secret) + "x" + secret;
@@ -90,7 +76,8 @@ bool was_made_for(std::string_view token, std::string_view id) {
 std::string sandbox_named(const App& app, const Exchange& exchange, const std::string& peer) {
   std::string id(exchange.header("E2b-Sandbox-Id"));
   if (id.empty()) id = sandbox_of_token(exchange.header("X-Access-Token"));
-  if (id.empty()) id = host_name(app, exchange).sandbox;
+  if (id.empty())
+    if (const auto host = port_host(exchange.header("Host"), app.config.e2b.domain)) id = host->agent;
   if (id.empty()) {
     if (const auto signature = signature_in(exchange)) return sandbox_of_signature(app, *signature, peer);
     throw invalid_request(

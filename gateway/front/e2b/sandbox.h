@@ -34,13 +34,6 @@ std::string new_token();
 std::string sandbox_of_token(std::string_view token);  // empty: it is none
 bool was_made_for(std::string_view token, std::string_view id);
 
-// What a Host below `e2b.domain` names: PORT-SANDBOX. Empty where it is no such name.
-struct HostName {
-  std::string port, sandbox;
-};
-HostName host_name(const App& app, const Exchange& exchange);
-HostName host_name(std::string_view host, std::string_view domain);
-
 // The sandbox that a request names by its header, its token, its Host or its signature. Empty: none, and the
 // caller has only a signature. Throws ApiError; where there are over 1,000 sandboxes, a peer that has only a
 // signature and has sent many wrong keys must wait.

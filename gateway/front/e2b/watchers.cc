@@ -56,6 +56,15 @@ void append_events(const FileChange& change, std::deque<FileEvent>& events) {
   }
 }
 
+ApiError events_lost() {
+  return {.code = Code::kOutputDropped,
+          .message = "events were lost, because the client did not fetch them in time: list the directory"};
+}
+
+ApiError watch_ended() {
+  return {.code = Code::kOutputDropped, .message = "the watch has ended: watch again and list the directory"};
+}
+
 struct Watchers::Watcher {
   std::string tenant, sandbox;
   std::unique_ptr<Watch> watch;
@@ -124,10 +133,10 @@ Task<std::deque<FileEvent>> Watchers::take(Exchange& exchange, const std::string
   watcher->bytes = 0;
   if (std::exchange(watcher->missed, false)) {
     watcher->events.clear();
-    throw ApiError{
-        .code = Code::kOutputDropped,
-        .message = "events were lost, because the client did not fetch them in time: list the directory"};
+    throw events_lost();
   }
+  if (watcher->over && watcher->events.empty() && watcher->watch->over() != WatchEnd::kRemoved)
+    throw watch_ended();
   co_return std::exchange(watcher->events, {});
 }
 

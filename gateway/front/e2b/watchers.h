@@ -9,6 +9,7 @@
 #include <string>
 
 #include "gateway/front/api/files.h"
+#include "gateway/front/base/api_error.h"
 
 namespace isogate::front::e2b {
 
@@ -19,6 +20,10 @@ struct FileEvent {
 
 // What a change is called there; a rename is two events.
 void append_events(const FileChange& change, std::deque<FileEvent>& events);
+
+// Why a client has to list the directory: it has not seen all events.
+ApiError events_lost();
+ApiError watch_ended();
 
 class Watchers {
  public:
@@ -31,7 +36,8 @@ class Watchers {
   std::string keep(const boost::asio::any_io_executor& executor, std::string tenant, std::string sandbox,
                    std::unique_ptr<Watch> watch, ByteShare memory);
   // The events since the last call; exchange.memory holds what the answer takes. Throws ApiError: the sandbox
-  // has no watch of that id, events were lost, or the answer has no room: then they stay.
+  // has no watch of that id, events were lost, the watch has ended although its directory is there, or the
+  // answer has no room: then they stay.
   Task<std::deque<FileEvent>> take(Exchange& exchange, const std::string& id);
   void remove(const Exchange& exchange, const std::string& id);
   // Now and then: forgets those that nobody has asked for since kForgetAfter.

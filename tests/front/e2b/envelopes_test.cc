@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gateway/front/api/json_in.h"
+#include "gateway/front/api/router.h"
 #include "gateway/front/base/api_error.h"
 #include "tests/front/e2b/body.h"
 
@@ -18,6 +19,8 @@ using namespace std::string_literals;
 
 constexpr uint64_t kMostOfMessage = 100000;
 
+boost::asio::awaitable<json> parse_at_once(std::string text) { co_return parse_body(text, kAnyField); }
+
 struct Messages {
   std::vector<json> messages;
   std::optional<Code> refused;
@@ -28,7 +31,7 @@ Messages read_stream(const std::string& body, size_t step = SIZE_MAX, uint64_t m
   Messages all;
   ByteShare memory;
   const auto read_all = [&]() -> boost::asio::awaitable<void> {
-    MessageReader reader(body_of(body, step), most, memory);
+    MessageReader reader(body_of(body, step), most, memory, parse_at_once);
     if (only) {
       all.messages.push_back(co_await reader.only());
       co_return;
@@ -97,7 +100,7 @@ TEST(Envelopes, ALengthBeyondTheBoundIsRefusedBeforeItIsReadOrHeld) {
     return body(data, size);
   };
   const auto work = [&]() -> boost::asio::awaitable<void> {
-    MessageReader reader(counted, kMostOfMessage, memory);
+    MessageReader reader(counted, kMostOfMessage, memory, parse_at_once);
     co_await reader.next();
   };
   try {
@@ -118,7 +121,7 @@ TEST(Envelopes, MemoryIsHeldForAMessageAlsoWhileTheStreamsEndIsLookedFor) {
   ByteShare memory(budget, "tenant");
   const json message = {{"text", std::string(1000, 'x')}};
   const auto work = [&]() -> boost::asio::awaitable<void> {
-    MessageReader reader(body_of(envelope(0, message.dump()), 10), kMostOfMessage, memory);
+    MessageReader reader(body_of(envelope(0, message.dump()), 10), kMostOfMessage, memory, parse_at_once);
     EXPECT_EQ(co_await reader.only(), message);
     EXPECT_EQ(memory.bytes(), kept_bytes(message));
   };

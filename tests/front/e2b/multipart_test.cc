@@ -68,6 +68,15 @@ TEST(Multipart, NamesAreUnescapedAsFormsEscapeThem) {
             "a\"b\r\nc%20%2e\"d");
 }
 
+TEST(Multipart, ABackslashIsAnEscapeOnlyBeforeAQuoteOrABackslash) {
+  const auto name_of = [](const std::string& text) {
+    return parts_of(part("name=\"file\"; filename=\"" + text + "\"; x=y", "") + kEnd).at(0).filename;
+  };
+  EXPECT_EQ(name_of(R"(C:\dir\new.txt)"), R"(C:\dir\new.txt)");
+  EXPECT_EQ(name_of(R"(a\"b\\c)"), R"(a"b\c)");
+  EXPECT_EQ(name_of(R"(end\\)"), R"(end\)");
+}
+
 TEST(Multipart, WhatIsNotReadOfAPartIsSkipped) {
   size_t seen = 0;
   const std::string body = part("name=a", std::string(300000, 'x')) + part("name=b", "y") + kEnd;
