@@ -1,6 +1,7 @@
 #include "runner/exec/command.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -138,6 +139,20 @@ void CommandRunner::plan(RunLoop& loop, const Command& command, const CgroupSlot
   }
 }
 
+namespace {
+
+// The reaper was killed between clone and exec: the child still runs in this process's memory, which must
+// stay until it has ended.
+void end_start(const StartUnderWay& start) {
+  if (start.pidfd < 0 || start.started != 0) return;
+  if (::syscall(SYS_pidfd_send_signal, start.pidfd, SIGKILL, nullptr, 0) != 0) return;
+  pollfd child = {start.pidfd, POLLIN, 0};
+  while (::poll(&child, 1, -1) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace
+
 void CommandRunner::run_loop(RunLoop& loop, const SpawnStack& stack) {
   const std::optional<SigpipeGuard> guard =
       loop.pump != nullptr ? std::optional<SigpipeGuard>(std::in_place) : std::nullopt;
@@ -150,6 +165,7 @@ void CommandRunner::run_loop(RunLoop& loop, const SpawnStack& stack) {
       raw_run_leaf(loop);
     }
   }
+  if (failed == 0 && !loop.result.finished) end_start(loop.start);
   if (loop.start.pidfd >= 0) ::close(loop.start.pidfd);
   if (failed < 0) {
     loop.result.spawn_error = failed;

@@ -66,7 +66,8 @@ bool is_kernel_file(int file, const struct stat& info) {
   if (std::find(kKernelFilesystems.begin(), kKernelFilesystems.end(), filesystem) != kKernelFilesystems.end())
     return true;
   char byte = 0;
-  return info.st_size == 0 && ::pread(file, &byte, 1, 0) > 0;
+  struct stat now {};  // a regular file may have grown meanwhile
+  return info.st_size == 0 && ::pread(file, &byte, 1, 0) > 0 && ::fstat(file, &now) == 0 && now.st_size == 0;
 }
 
 Result<void> check_kernel_file(int file, const struct stat& info, const Identity& identity) {

@@ -6,13 +6,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "lib/fd.h"
 #include "runner/exec/spawn/spawn.h"
 #include "runner/exec/spawn/spawn_rescue.h"
 #include "runner/exec/spawn/spawn_stack.h"
+#include "tests/eventually.h"
 #include "tests/runner/box.h"
 
 namespace isogate::test {
@@ -68,6 +73,48 @@ TEST_P(RescueTest, a_slow_path_does_not_outlast_its_cancellation) {
     best = std::min(best, since(start));
   }
   EXPECT_LE(best, 2);
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> found;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t child = 0; file >> child;) found.push_back(child);
+  }
+  return found;
+}
+
+bool has_ended(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  return text.empty() || text.find(") Z ") != std::string::npos || text.find(") X ") != std::string::npos;
+}
+
+// Until its exec a child runs in the memory of the runner, which uses that again afterwards.
+TEST_P(RescueTest, a_child_whose_reaper_is_killed_before_its_exec_ends_before_the_run) {
+  if (GetParam() != Kind::reaper) GTEST_SKIP() << "without a reaper";
+  const SlowDirectory slow;
+  Command command(Site::host());
+  command.argv = {"no-such-program"};
+  std::string search;
+  for (int i = 0; i < 3000; ++i) search += slow.path + "/1:";
+  command.env = {{"PATH", search}};
+  pid_t reaper = 0, child = 0;
+  std::jthread killer([&] {
+    eventually(10, [&] {
+      for (const pid_t each : children_of(::getpid()))
+        if (const auto below = children_of(each); !below.empty()) reaper = each, child = below.front();
+      return child != 0;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (reaper != 0) ::kill(reaper, SIGKILL);
+  });
+  const Output output = run_captured(runner(), command);
+  killer.join();
+  ASSERT_NE(child, 0) << "it was not seen";
+  ASSERT_FALSE(output.ending.ok());
+  EXPECT_EQ(output.ending.error().status, ISOGATE_LOST);
+  EXPECT_TRUE(has_ended(child));
 }
 
 TEST_P(RescueTest, a_program_killed_at_its_cancellation_was_cancelled) {

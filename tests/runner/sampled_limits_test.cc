@@ -101,6 +101,15 @@ TEST(SampledLimits, WhatEndedChildrenUsedIsCounted) {
   EXPECT_LT(output.ending->cpu_ns, output.ending->wall_ns / 2);
 }
 
+// Who ignores SIGCHLD waits for nobody, and the kernel adds the time of its children to no process.
+TEST(SampledLimits, WhatChildrenUsedForWhomNobodyWaitsIsCounted) {
+  const auto output = run_sampled(
+      R"(perl -e '$SIG{CHLD} = "IGNORE"; $end = time + 3; while (time < $end) { if (!fork) { 1 while (times)[0] < 0.05; exit } wait; $n++ } print $n')",
+      {{ISOGATE_LIMIT_CPU_MILLIS, 200}});
+  ASSERT_NE(output.out, "") << output.err;
+  EXPECT_LT(std::stoi(output.out), 30) << "of 0.05 s each, in 3 to 4 s: 20 % are at most 16";
+}
+
 TEST(SampledLimits, AProgramThatStoppedItselfStaysStopped) {
   const auto output = run_sampled(
       "sleep 100 & kill -STOP $!; timeout 1 sh -c 'while :; do :; done'; sed -n 's/^State:.//p' "

@@ -82,6 +82,8 @@ std::optional<SampledTree::Usage> SampledTree::usage() {
   auto pids = descendants(root, walk_, false);
   if (!pids) return std::nullopt;
   Usage sum;
+  std::map<int, Own> own;
+  uint64_t grown = 0;
   for (const int pid : *pids) {
     const auto each = process_usage(pid);
     if (!each && !is_gone(pid)) return std::nullopt;
@@ -89,9 +91,15 @@ std::optional<SampledTree::Usage> SampledTree::usage() {
     sum.tasks += each->tasks;
     sum.resident += bytes_of_pages(each->resident_pages);
     sum.cpu += of_ticks(each->cpu_ticks + each->waited_cpu_ticks);
+    const auto before = own_.find(pid);
+    const bool known = before != own_.end() && before->second.start_ticks == each->start_ticks;
+    grown += each->cpu_ticks - (known ? std::min(before->second.cpu_ticks, each->cpu_ticks) : 0);
+    own[pid] = {each->start_ticks, each->cpu_ticks};
     sum.pids.push_back(pid);
     if (each->stopped) sum.stopped.push_back(pid);
   }
+  own_ = std::move(own);
+  grown_ticks_ += grown;
   if (const auto reaper = process_usage(root)) sum.cpu += of_ticks(reaper->waited_cpu_ticks);
   return sum;
 }
@@ -133,7 +141,7 @@ void SampledTree::judge(const Usage& usage, nanoseconds passed) {
   if (pids != 0 && usage.tasks > pids) return end(Exceeded::pids);
   if (memory != 0 && memory_of(usage) > memory) return end(Exceeded::memory);
   if (limits_.get(ISOGATE_LIMIT_CPU_MILLIS) == 0) return;
-  most_used_ = std::max(most_used_, usage.cpu);
+  most_used_ = std::max({most_used_, usage.cpu, of_ticks(grown_ticks_)});
   if (!allowance_.allows(passed, most_used_)) return hold(usage);
   if (!held_.empty()) release();
 }

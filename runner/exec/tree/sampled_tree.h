@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -37,7 +38,7 @@ class SampledTree {
  private:
   struct Usage {
     uint64_t tasks = 0, resident = 0;
-    std::chrono::nanoseconds cpu{0};
+    std::chrono::nanoseconds cpu{0};  // of those that live, and of what they have waited for
     std::vector<int> pids, stopped;
   };
   std::optional<Usage> usage();
@@ -56,6 +57,13 @@ class SampledTree {
   int blind_ = 0;             // looks in a row that saw nothing
   Exceeded exceeded_ = Exceeded::nothing;
   std::chrono::nanoseconds most_used_{0};
+  // A program that ignores SIGCHLD waits for nobody: so the time of each process is also added up as it
+  // grows.
+  struct Own {
+    uint64_t start_ticks, cpu_ticks;
+  };
+  std::map<int, Own> own_;  // of the last look
+  uint64_t grown_ticks_ = 0;
   std::vector<int> held_;  // stopped by this, parents first
   std::set<int> its_own_;  // stopped by another process
 };
