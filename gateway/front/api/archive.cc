@@ -218,7 +218,7 @@ class ArchiveDownload {
                          "the directory holds over 1,000,000 entries, over 16 MiB of names, or "
                          "directories deeper than a path of 4,095 bytes; archive parts of it"};
     }
-    if (listing.error.status != ISOGATE_OK) throw from_backend(listing.error);
+    throw_unless_ok(app_, lease_, listing.error);
   }
 
   // Throws ApiError.

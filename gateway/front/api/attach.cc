@@ -112,7 +112,8 @@ Task<void> Attachment::take_input() {
         pending_ += message->bytes;
       }
     } catch (const ApiError& error) {
-      if (error.code == Code::kExecEnded) continue;  // its output may still be on the way
+      // Its output may still be on the way; or its host is away, and the next one goes on.
+      if (error.code == Code::kExecEnded || error.code == Code::kBackendUnavailable) continue;
       co_return end_input(error.code == Code::kInvalidRequest ? WebSocket::kBadData : WebSocket::kPolicy,
                           error.message);
     }

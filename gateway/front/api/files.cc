@@ -14,6 +14,7 @@
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/api/router.h"
 #include "gateway/front/http/json_answer.h"
+#include "gateway/front/sandboxes/tenant_disks.h"
 #include "lib/text.h"
 
 namespace isogate::front {
@@ -333,9 +334,9 @@ Task<Listing> list_directory(App& app, Exchange& exchange, FileRequest request, 
     Lease lease = co_await app.sandboxes.acquire(request.wanted);
     ListRequest wanted{.target = std::move(request.target), .recursive = recursive, .limit = limit};
     listing = co_await list_files(lease, std::move(wanted), exchange.memory, killer);
+    if (killer.killed()) throw ClientGone{};
+    if (!listing.truncated) throw_unless_ok(app, lease, listing.error);
   }
-  if (killer.killed()) throw ClientGone{};
-  if (listing.error.status != ISOGATE_OK && !listing.truncated) throw from_backend(listing.error);
   co_await put_in_order(app, request.wanted.tenant, killer, listing.entries);
   co_return listing;
 }
@@ -344,11 +345,19 @@ void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool clien
   app.backends.judge(*lease.backend, lease.sandbox->row, reply);
   if (client_gone) throw ClientGone{};
   if (reply.status == ISOGATE_OK) return;
-  if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST) lease.lost(reply.status);
+  lease.note(reply.status);
   ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
   if (reply.status == ISOGATE_LOST)
     error.message = "contact with the backend was lost during the call: " + reply.message;
   throw error;
+}
+
+void throw_unless_ok(App& app, Lease& lease, const Error& error) {
+  ipc::Reply reply;
+  reply.status = error.status;
+  reply.os_errno = error.os_errno;
+  reply.message = error.message;
+  throw_unless_ok(app, lease, reply);
 }
 
 Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply,
@@ -357,11 +366,10 @@ Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply,
     co_return throw_unless_ok(app, lease, reply);
   app.backends.judge(*lease.backend, lease.sandbox->row, reply);
   ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
-  ipc::FileCall call = file_call(lease, FileVerb::kDiskUse, FileTarget());
-  const ipc::Reply asked = co_await lease.channel->call(std::move(call));
+  const auto asked = co_await ask_for_disk(*lease.sandbox, lease.channel);
   nlohmann::ordered_json details = nlohmann::ordered_json::object();
   if (attempted) details["attempted_bytes"] = *attempted;
-  if (const auto* use = std::get_if<ipc::DiskUse>(&asked.value)) {
+  if (const auto& use = lease.sandbox->disk; asked && use) {
     details["used_bytes"] = use->used_bytes;
     details["limit_bytes"] = use->limit_bytes;
     details["used_files"] = use->used_files;
@@ -434,9 +442,11 @@ Task<ipc::Reply> plain_call(App& app, Exchange& exchange, FileVerb verb, FileReq
   Lease lease = co_await app.sandboxes.acquire(request.wanted);
   Killer& killer = exchange.watch_client();
   ipc::Reply reply = co_await plain_file_call(lease, verb, std::move(request.target), killer);
-  if (verb == FileVerb::kMkdir && !killer.killed())
+  if (verb == FileVerb::kMkdir && !killer.killed()) {
     co_await throw_unless_written(app, lease, reply, std::nullopt);
-  throw_unless_ok(app, lease, reply, killer.killed());
+  } else {
+    throw_unless_ok(app, lease, reply, killer.killed());
+  }
   co_return reply;
 }
 

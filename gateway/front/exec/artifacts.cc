@@ -30,6 +30,7 @@ asio::awaitable<void> ArtifactWatch::before(Killer& killer) {
   Listing listing = co_await list_files(lease_, request_, memory_, killer);
   if (killer.killed()) co_return;
   if (listing.error.status == ISOGATE_NOT_FOUND) co_return;
+  lease_.note(listing.error.status);
   if (listing.error.status != ISOGATE_OK)
     throw from_backend(
         {listing.error.status, listing.error.os_errno, "artifact_dir: " + listing.error.message});
@@ -48,6 +49,7 @@ asio::awaitable<void> ArtifactWatch::after(ExecAnswer& answer, Killer& killer) {
     co_return;
   }
   if (listing.error.status == ISOGATE_NOT_FOUND) co_return;
+  lease_.note(listing.error.status);
   if (listing.error.status != ISOGATE_OK) {
     answer.message = "its artifacts could not be listed: " + listing.error.message;
     co_return;

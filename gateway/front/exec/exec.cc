@@ -562,6 +562,7 @@ asio::awaitable<ExecAnswer> Flight::fly() {
   ArtifactWatch artifacts(lease_, spec_, memory_);
   arm_timer();
   if (spec_.artifact_dir) co_await artifacts.before(listing_);
+  if (app_.draining && !spec_.rejoin) throw draining();  // it began while the sandbox was opened
   co_await output_.started(answer_);
   journal_start();
   std::shared_ptr<PipeEnd> state_in;

@@ -136,6 +136,10 @@ class Lease {
     };
     return {sandbox->row.tenant, std::make_shared<Place>(Place{backend, std::move(ticket)})};
   }
+  // What a call came back with, if it is the sandbox's end.
+  void note(isogate_status status) const {
+    if (status == ISOGATE_NO_SANDBOX || status == ISOGATE_SANDBOX_LOST) lost(status);
+  }
   // A call came back with ISOGATE_NO_SANDBOX or ISOGATE_SANDBOX_LOST: the next acquire() opens it again.
   void lost(isogate_status status) const {
     if (status == ISOGATE_SANDBOX_LOST) sandbox->row.state = SandboxRow::State::kLost;

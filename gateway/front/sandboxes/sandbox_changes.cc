@@ -50,6 +50,7 @@ struct SandboxChanges::Opening {
   const ipc::Probe probe = *backend.probe;
   SandboxRow& row = sandbox.row;
   ipc::Opened opened;
+  bool intended = false;  // by this opening: nothing of an earlier one can be there
 
   asio::awaitable<void> run(const Wanted& wanted) {
     std::optional<CallGate::Ticket> place;
@@ -124,7 +125,7 @@ struct SandboxChanges::Opening {
     }
     const bool nothing_made = reply.status != ISOGATE_LOST && channel->connected();
     if (sandbox.known && row.state == SandboxRow::State::kOpening) {
-      if (nothing_made)
+      if (nothing_made && intended)
         owner.records_.remove_record(sandbox);
       else if (for_a_call)
         sandbox.left_over = true;
@@ -210,6 +211,7 @@ struct SandboxChanges::Opening {
     row.expires_ms = wanted.expires_ms;
     row.e2b_record = wanted.e2b_record;
     owner.records_.note_e2b(row);
+    intended = true;
     row.state = SandboxRow::State::kOpening;
     row.created_ms = row.last_used_ms = wall_clock_ms();
     if (const auto recorded = co_await owner.records_.put(sandbox); !recorded)

@@ -96,7 +96,8 @@ asio::awaitable<std::optional<uint64_t>> ask_for_disk(Sandbox& sandbox,
   auto limit = Cancel::make(channel->executor());
   if (!limit) co_return std::nullopt;
   (*limit)->fire_after(kDiskPatience);
-  const ipc::Reply reply = co_await channel->call(std::move(call), *limit);
+  OnBehalf whose(sandbox.row.tenant, nullptr);
+  const ipc::Reply reply = co_await channel->call(std::move(call), *limit, std::move(whose));
   if (const auto* use = std::get_if<ipc::DiskUse>(&reply.value)) {
     sandbox.disk = *use;
     co_return use->limit_bytes;
