@@ -76,31 +76,33 @@ TEST_F(WatchersTest, OneThatNobodyAsksForIsForgottenWithoutAnother) {
   }()));
 }
 
-TEST_F(WatchersTest, AnEndedWatchIsReportedUnlessItsDirectoryIsGone) {
+class EndedWatch : public WatchersTest, public testing::WithParamInterface<WatchEnd> {};
+
+TEST_P(EndedWatch, IsReportedUnlessItsDirectoryIsGone) {
   std::optional<Lease> lease;
   ASSERT_NO_THROW(open(lease));
   Watchers watchers;
-  for (const WatchEnd why : {WatchEnd::kReloaded, WatchEnd::kSandboxEnded, WatchEnd::kDraining,
-                             WatchEnd::kFailed, WatchEnd::kRemoved}) {
-    const std::string id = keep(watchers, *lease, ByteShare());
-    lease->sandbox->end_watches(why);
-    for (int polls = 0; polls < 2; ++polls) {
-      Poll poll;
-      std::string refusal;
-      const auto take = [&]() -> boost::asio::awaitable<void> {
-        const auto events = co_await watchers.take(poll, id);
-        EXPECT_TRUE(events.empty());
-      };
-      try {
-        run(take());
-      } catch (const std::runtime_error& error) {
-        refusal = error.what();
-      }
-      const bool reported = refusal.find("watch again") != std::string::npos;
-      EXPECT_EQ(reported, why != WatchEnd::kRemoved) << static_cast<int>(why) << refusal;
+  const std::string id = keep(watchers, *lease, ByteShare());
+  lease->sandbox->end_watches(GetParam());
+  for (int polls = 0; polls < 2; ++polls) {
+    Poll poll;
+    std::string refusal;
+    const auto take = [&]() -> boost::asio::awaitable<void> {
+      const auto events = co_await watchers.take(poll, id);
+      EXPECT_TRUE(events.empty());
+    };
+    try {
+      run(take());
+    } catch (const std::runtime_error& error) {
+      refusal = error.what();
     }
+    const bool reported = refusal.find("watch again") != std::string::npos;
+    EXPECT_EQ(reported, GetParam() != WatchEnd::kRemoved) << refusal;
   }
 }
+INSTANTIATE_TEST_SUITE_P(Each, EndedWatch,
+                         testing::Values(WatchEnd::kReloaded, WatchEnd::kSandboxEnded, WatchEnd::kDraining,
+                                         WatchEnd::kFailed, WatchEnd::kRemoved));
 
 }  // namespace
 }  // namespace isogate::front::e2b
