@@ -99,15 +99,16 @@ Result<std::optional<uint32_t>> remembered(const std::string& sandboxes_dir, con
   return uid;
 }
 
-// The uid of the sandbox's files, for when its own record cannot be read.
+// The uid of the sandbox's files, for when there is no record of it that can be read: its directory's group,
+// wherever its workspace is.
 Result<std::optional<uint32_t>> owner_of_files(int sandboxes, const std::string& sandbox_id) {
   struct stat info {};
-  if (::fstatat(sandboxes, (sandbox_id + "/workspace").c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::optional<uint32_t>();
-    return os_error("cannot look at the workspace of " + sandbox_id, errno);
+  if (::fstatat(sandboxes, sandbox_id.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return std::optional<uint32_t>();
+    return os_error("cannot look at the directory of " + sandbox_id, errno);
   }
-  if (info.st_uid < kFirst || info.st_uid >= kFirst + kCount) return std::optional<uint32_t>();
-  return std::optional<uint32_t>(info.st_uid);
+  if (info.st_gid < kFirst || info.st_gid >= kFirst + kCount) return std::optional<uint32_t>();
+  return std::optional<uint32_t>(info.st_gid);
 }
 
 Result<void> make_key(int uids) {
@@ -183,7 +184,7 @@ Result<void> UidRegistry::restore(int uids) const {
     const std::string id = each->path().filename();
     if (id.starts_with('.')) continue;
     auto uid = remembered(options_.sandboxes_dir, id);
-    if (!uid) uid = owner_of_files(sandboxes->get(), id);  // the damage is reported at its own open
+    if (!uid || !*uid) uid = owner_of_files(sandboxes->get(), id);  // damage is reported at its own open
     if (!uid) return uid.error();
     if (!*uid) continue;
     if (auto entered = create_state_file(uids, std::to_string(**uid), id); !entered) return entered.error();

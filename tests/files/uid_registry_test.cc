@@ -253,6 +253,17 @@ TEST_F(Uids, OfASandboxWhoseRecordIsDamagedAreNotGivenToAnother) {
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1) << "the registry's entry is lost, too";
 }
 
+// Its workspace may be in a file system of its own.
+TEST_F(Uids, OfASandboxWithoutARecordAreNotGivenToAnother) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = preferred("agent");
+  ASSERT_OK(make(id_of(1), wanted));
+  const std::string home = sandboxes_ + "/" + id_of(1);
+  ASSERT_EQ(::unlink((home + "/uid").c_str()), 0);
+  ASSERT_EQ(::rename((home + "/workspace").c_str(), (home + "/elsewhere").c_str()), 0);
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1) << "the registry's entry is lost, too";
+}
+
 TEST_F(Uids, ThatWereTamperedWithAreAnError) {
   if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
   const uint32_t wanted = preferred("agent");
