@@ -92,6 +92,11 @@ Result<SocketPair> make_socket_pair() {
   return SocketPair{Fd(ends[0]), Fd(ends[1])};
 }
 
+bool is_shortage(int os_errno) {
+  return os_errno == EMFILE || os_errno == ENFILE || os_errno == ENOMEM || os_errno == ENOBUFS ||
+         os_errno == ETOOMANYREFS;
+}
+
 Result<void> send_record(int socket, std::string_view bytes, const std::vector<int>& fds, Wait wait) {
   if (bytes.empty()) return invalid("a record is empty or over a cap");
   if (bytes.size() > kMaxPayloadBytes) return invalid("a record is over 16 MiB");

@@ -34,6 +34,8 @@ enum class Wait { kBlock, kDont };
 // os_errno EAGAIN with Wait::kDont when the peer is behind; EPIPE when it is gone.
 // ISOGATE_INVALID_ARGUMENT, and nothing sent, for an empty record and for one over a cap.
 Result<void> send_record(int socket, std::string_view bytes, const std::vector<int>& fds, Wait wait);
+// Whether that failed by a shortage of descriptors or memory, of this process or of the system: it passes.
+bool is_shortage(int os_errno);
 
 // What send_record() would send for at most kMaxInlineBytes without descriptors: for a signal handler, which
 // may only send(2).

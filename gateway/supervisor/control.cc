@@ -30,11 +30,6 @@ Json tls_of(const TlsMaterial& tls) {
 // The socket may have room, and poll(2) return at once: without a pause the supervisor would spin.
 constexpr std::chrono::milliseconds kShortagePause{10};
 
-// Of descriptors or of memory, of this process or of the system: it passes.
-bool is_shortage(int code) {
-  return code == EMFILE || code == ENFILE || code == ENOMEM || code == ENOBUFS || code == ETOOMANYREFS;
-}
-
 uint64_t unsigned_member(const Json& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
@@ -151,7 +146,7 @@ void ControlChannel::flush() {
     auto sent = ipc::send_record(socket_.get(), next.record, next.fds, ipc::Wait::kDont);
     const int code = sent ? 0 : sent.error().os_errno;
     if (code == EAGAIN) return;
-    const bool again = is_shortage(code);
+    const bool again = ipc::is_shortage(code);
     const bool reported = std::exchange(next.delayed, again);
     // A child that is gone has ended or is ending: its end reports the rest.
     if (!sent && code != EPIPE && code != ECONNRESET && !reported)

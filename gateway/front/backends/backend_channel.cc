@@ -81,12 +81,24 @@ struct GiveBack {
   }
 };
 
-ipc::Reply failure(uint64_t id, isogate_status status, std::string message) {
+ipc::Reply failure(uint64_t id, isogate_status status, std::string message, int os_errno = 0) {
   ipc::Reply reply;
   reply.id = id;
   reply.status = status;
+  reply.os_errno = os_errno;
   reply.message = std::move(message);
   return reply;
+}
+
+ipc::Reply out_of_descriptors(uint64_t id) {
+  return failure(id, ISOGATE_RESOURCE_EXHAUSTED, "the gateway is out of descriptors: try again", EMFILE);
+}
+
+// A shortage is this process's own, and passes: the backend is not at fault.
+ipc::Reply not_sent(uint64_t id, const Error& why) {
+  log::error("backend_send_failed", {{"reason", why.message}});
+  if (ipc::is_shortage(why.os_errno)) return out_of_descriptors(id);
+  return failure(id, ISOGATE_UNAVAILABLE, "the backend host could not be reached");
 }
 
 }  // namespace
@@ -175,8 +187,7 @@ bool BackendChannel::post(Outgoing outgoing) {
   const auto sent = outbox_.empty() ? try_send(outgoing) : Result<void>(os_error("queued", EAGAIN));
   if (sent) return true;
   if (sent.error().os_errno != EAGAIN) {
-    log::error("backend_send_failed", {{"reason", sent.error().message}});
-    answer(id, failure(id, ISOGATE_UNAVAILABLE, "the backend host could not be reached"));
+    answer(id, not_sent(id, sent.error()));
     return false;
   }
   outbox_.push_back(std::move(outgoing));
@@ -209,8 +220,7 @@ asio::awaitable<void> BackendChannel::send_queued(Self) {
         outbox_.push_front(std::move(next));
         break;
       }
-      log::error("backend_send_failed", {{"reason", sent.error().message}});
-      answer(next.id, failure(next.id, ISOGATE_UNAVAILABLE, "the backend host could not be reached"));
+      answer(next.id, not_sent(next.id, sent.error()));
     }
   }
   sending_ = false;
@@ -223,14 +233,14 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   const uint64_t id = next_id_++;
   if (!cancel) {
     auto made = Cancel::make(executor_);
-    if (!made) co_return failure(id, ISOGATE_RESOURCE_EXHAUSTED, made.error().message);
+    if (!made) co_return failure(id, ISOGATE_RESOURCE_EXHAUSTED, made.error().message, EMFILE);
     cancel = std::move(*made);
     cancel->fire_after(longest(call));
   }
   auto& header = header_of(call);
   header.id = id;
   header.cancel = Fd(::fcntl(cancel->event(), F_DUPFD_CLOEXEC, 0));
-  if (!header.cancel) co_return failure(id, ISOGATE_RESOURCE_EXHAUSTED, "the gateway is out of descriptors");
+  if (!header.cancel) co_return out_of_descriptors(id);
   if (!open_) co_return failure(id, ISOGATE_UNAVAILABLE, "the backend host is not running");
   const bool probe_hangs = std::any_of(abandoned_.begin(), abandoned_.end(),
                                        [](const auto& each) { return each.second.kind == kProbe; });

@@ -156,15 +156,15 @@ struct SandboxChanges::Opening {
                          "its workspace is lost: backend `" + config.name + "` opened an empty one instead"});
   }
 
-  // False: its backend has nothing of it.
-  asio::awaitable<bool> attach() {
+  // As attach_to_close().
+  asio::awaitable<isogate_status> attach() {
     const ipc::Reply reply = co_await send(0);
-    if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST) co_return false;
+    if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST) co_return reply.status;
     if (reply.status != ISOGATE_OK) throw from_backend({reply.status, reply.os_errno, reply.message});
     opened = std::get<ipc::Opened>(reply.value);
     sandbox.runs = runs();
     take();
-    co_return true;
+    co_return ISOGATE_OK;
   }
 
   void take_to_close() { sandbox.open_in = channel->shared_from_this(); }
@@ -348,8 +348,8 @@ asio::awaitable<void> SandboxChanges::open(Sandbox& sandbox, Backend& backend, c
   co_await opening.run(wanted);
 }
 
-asio::awaitable<bool> SandboxChanges::attach_to_close(Sandbox& sandbox, Backend& backend,
-                                                      const std::string& request_id) {
+asio::awaitable<isogate_status> SandboxChanges::attach_to_close(Sandbox& sandbox, Backend& backend,
+                                                                const std::string& request_id) {
   Opening opening{*this, sandbox, backend, request_id, ISOGATE_OPEN_ATTACH_ONLY};
   co_return co_await opening.attach();
 }
@@ -384,11 +384,18 @@ asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, 
   for (const bool last : {false, true}) {
     const auto& in = sandbox.open_in;
     const bool is_open = in && (in == backend.channel || in->connected());
-    if (!is_open && !co_await attach_to_close(sandbox, backend, request_id)) {
+    isogate_status found = ISOGATE_OK;
+    if (!is_open) found = co_await attach_to_close(sandbox, backend, request_id);
+    if (found != ISOGATE_OK) {
       if (!purge) co_return sandbox.closed();
       // Its workspace is gone, but perhaps not all else: what is complete can be removed completely.
       Opening opening{*this, sandbox, backend, request_id, 0};
-      co_await opening.ask();
+      try {
+        co_await opening.ask();
+      } catch (const ApiError&) {
+        if (found != ISOGATE_NO_SANDBOX) throw;
+        co_return sandbox.closed();  // its backend has nothing of it
+      }
       opening.take_to_close();
     }
     try {

@@ -25,9 +25,10 @@ class SandboxChanges {
   // `how`: ISOGATE_OPEN_RUNNING_ONLY or 0. Throws ApiError: what was opened is closed again.
   boost::asio::awaitable<void> open(Sandbox& sandbox, Backend& backend, const Wanted& wanted, uint32_t how);
 
-  // False: its backend has nothing of it.
-  boost::asio::awaitable<bool> attach_to_close(Sandbox& sandbox, Backend& backend,
-                                               const std::string& request_id);
+  // ISOGATE_OK; ISOGATE_NO_SANDBOX: its backend has nothing of it; ISOGATE_SANDBOX_LOST: not its workspace.
+  // Throws ApiError.
+  boost::asio::awaitable<isogate_status> attach_to_close(Sandbox& sandbox, Backend& backend,
+                                                         const std::string& request_id);
   // Kills what runs, and waits for its calls, but not for slow clients.
   boost::asio::awaitable<void> wait_for_calls(Sandbox& sandbox);
   // From here on only another close may follow, until one succeeds. `mode` is ISOGATE_CLOSE_STOP or _PURGE.

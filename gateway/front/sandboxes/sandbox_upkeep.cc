@@ -138,8 +138,8 @@ struct SandboxUpkeep::Reattachment {
     const std::string request_id = "clean-up";
     if (!sandbox->closing) {
       const Change changing(sandbox);
-      const bool there = co_await owner.changes_.attach_to_close(*sandbox, *backend, request_id);
-      const bool empty = !there || co_await has_no_files(*sandbox, sandbox->open_in);
+      const isogate_status found = co_await owner.changes_.attach_to_close(*sandbox, *backend, request_id);
+      const bool empty = found != ISOGATE_OK || co_await has_no_files(*sandbox, sandbox->open_in);
       sandbox->closing = empty ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
     }
     co_await owner.changes_.finish_closing(sandbox, request_id);

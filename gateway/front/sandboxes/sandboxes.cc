@@ -189,7 +189,8 @@ asio::awaitable<SandboxPtr> Sandboxes::find_unrecorded(const std::string& id, co
     try {
       const Change changing(sandbox);
       const auto place = backend->gate.enter(wanted.tenant);
-      there = co_await changes.attach_to_close(*sandbox, *backend, wanted.request_id);
+      const isogate_status found = co_await changes.attach_to_close(*sandbox, *backend, wanted.request_id);
+      there = found == ISOGATE_OK;
     } catch (...) {
       unsure = std::current_exception();
     }
