@@ -77,8 +77,10 @@ TEST_P(RescueTest, a_slow_path_does_not_outlast_its_cancellation) {
 
 std::vector<pid_t> children_of(pid_t pid) {
   std::vector<pid_t> found;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
-    std::ifstream file(task.path() / "children");
+  std::error_code gone;
+  std::filesystem::directory_iterator each("/proc/" + std::to_string(pid) + "/task", gone);
+  for (; !gone && each != std::filesystem::directory_iterator(); each.increment(gone)) {
+    std::ifstream file(each->path() / "children");
     for (pid_t child = 0; file >> child;) found.push_back(child);
   }
   return found;

@@ -98,6 +98,8 @@ std::optional<SampledTree::Usage> SampledTree::usage() {
     sum.pids.push_back(pid);
     if (each->stopped) sum.stopped.push_back(pid);
   }
+  for (const auto& [pid, was] : own_)  // a walk may miss one that lives
+    if (!own.contains(pid) && !is_gone(pid)) own.emplace(pid, was);
   own_ = std::move(own);
   grown_ticks_ += grown;
   if (const auto reaper = process_usage(root)) sum.cpu += of_ticks(reaper->waited_cpu_ticks);
