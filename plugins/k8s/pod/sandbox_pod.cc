@@ -146,10 +146,9 @@ void SandboxPod::check_image(const sdk::Call& call) {
   };
   const std::string has = "this sandbox was created with " + named(*image);
   if (parts_.image.empty())
-    throw sdk::Error(ISOGATE_UNSUPPORTED,
-                     has +
-                         " at another gateway, and its pod is gone: create it here with the same image "
-                         "(POST /sandboxes), or end it with DELETE ?purge=true");
+    throw sdk::Error(
+        ISOGATE_UNSUPPORTED,
+        has + " at another gateway, and its pod is gone: call it there, or end it with DELETE ?purge=true");
   throw sdk::Error(ISOGATE_ALREADY_EXISTS,
                    has + ", not " + named(parts_.image) +
                        ": an image is chosen once; end the sandbox with DELETE ?purge=true first");
@@ -406,7 +405,10 @@ void SandboxPod::end_unused(const sdk::Call& call) try {
 void SandboxPod::stop(const sdk::Call& call, const std::function<bool()>& is_used) {
   for (;;) {
     parts_.lease_uid = lease_.uid();
-    if (is_used && is_used()) return;
+    if (is_used && is_used()) {
+      lease_.record() = {};  // nothing of it is this object's
+      return;
+    }
     if (lease_.is_others()) busy(lease_.holder());
     lease_.record().users = other_users(call);
     const bool shared = !lease_.record().users.empty();
@@ -686,10 +688,10 @@ std::unique_ptr<sdk::RunnerStream> resumed(Services& services, const ExecRequest
 
 void SandboxPod::Suspicions::note(const Way& way, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  noted_.emplace(way, why);
+  noted_.emplace(Noted{way.pod_uid, way.link, why});
 }
 
-std::optional<std::pair<SandboxPod::Way, std::string>> SandboxPod::Suspicions::take() {
+std::optional<SandboxPod::Suspicions::Noted> SandboxPod::Suspicions::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(noted_, std::nullopt);
 }
@@ -762,16 +764,17 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
 }
 
 // What ran over it has ended: with its pod, or by a later session in a pod that is not replaced anyway.
-bool SandboxPod::is_settled(const Way& way) {
-  if (lease_.record().pod_uid != way.pod_uid) return true;
+bool SandboxPod::is_settled(const std::string& pod_uid, const std::shared_ptr<sdk::RunnerLink>& link) {
+  if (lease_.record().pod_uid != pod_uid) return true;
   const bool reconnected =
-      services_.config.transport != RunnerTransport::kExec && link_ && link_->alive() && link_ != way.link;
+      services_.config.transport != RunnerTransport::kExec && link_ && link_->alive() && link_ != link;
   return reconnected && (ends_with_pod() || has_others());
 }
 
 // A distrusted pod serves the calls that already run in it.
 bool SandboxPod::is_usable(Use use) {
-  if (auto noted = suspicions_.take(); noted && !is_settled(noted->first)) suspicion_ = noted->second;
+  if (const auto noted = suspicions_.take(); noted && !is_settled(noted->pod_uid, noted->link.lock()))
+    suspicion_ = noted->why;
   if (!link_ || !link_->alive()) return false;
   if (left_ && use == Use::kStart) return false;
   return (suspicion_.empty() && !left_) || !is_alone(use);
@@ -844,7 +847,7 @@ void SandboxPod::relink(Use use, const sdk::Call& call) {
 void SandboxPod::distrust(const Way& way, const std::string& why, bool now) noexcept try {
   if (!mutex_.lock(-1, kLate)) return suspicions_.note(way, why);
   const std::unique_lock lock(mutex_, std::adopt_lock);
-  if (closing_ || is_settled(way)) return;
+  if (closing_ || is_settled(way.pod_uid, way.link)) return;
   suspicion_ = why;
   const Budget soon(kNow);
   const bool serves_others = link_ && link_->alive() && !is_alone(Use::kCall);

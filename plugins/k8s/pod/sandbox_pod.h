@@ -141,7 +141,7 @@ class SandboxPod {
   [[noreturn]] void too_late();
   void check_serves() const;
   [[nodiscard]] bool is_usable(Use use);
-  [[nodiscard]] bool is_settled(const Way& way);
+  [[nodiscard]] bool is_settled(const std::string& pod_uid, const std::shared_ptr<sdk::RunnerLink>& link);
   isogate_evidence measure_now(const isogate_evidence_request& request, const sdk::Call& call);
   isogate_evidence replace_and_measure(const isogate_evidence_request& request, const sdk::Call& call);
   void relink(Use use, const sdk::Call& call);
@@ -191,12 +191,17 @@ class SandboxPod {
   // Noted without the mutex, too; is_usable() looks.
   class Suspicions {
    public:
+    struct Noted {
+      std::string pod_uid;
+      std::weak_ptr<sdk::RunnerLink> link;  // it may hold a place
+      std::string why;
+    };
     void note(const Way& way, const std::string& why);
-    std::optional<std::pair<Way, std::string>> take();
+    std::optional<Noted> take();
 
    private:
     std::mutex mutex_;
-    std::optional<std::pair<Way, std::string>> noted_;  // the latest
+    std::optional<Noted> noted_;  // the latest
   } suspicions_;
   std::string suspicion_;  // why the pod must be replaced before the next call; empty: it need not
   std::string waits_for_;  // what an opening waits for
