@@ -17,7 +17,7 @@ namespace isogate::sdk::link {
 
 class Exchange {
  public:
-  // Bytes to be sent. The caller honors room().
+  // Bytes to be sent. The caller honors room(), but for short frames, and for the rest of one that it began.
   void add(std::string_view bytes) { kept_ += bytes; }
   [[nodiscard]] size_t room() const;
   [[nodiscard]] size_t kept() const { return kept_.size() - gone_; }
