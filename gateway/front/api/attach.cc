@@ -112,8 +112,7 @@ Task<void> Attachment::take_input() {
         pending_ += message->bytes;
       }
     } catch (const ApiError& error) {
-      // Its output may still be on the way; or its host is away, and the next one goes on.
-      if (error.code == Code::kExecEnded || error.code == Code::kBackendUnavailable) continue;
+      if (error.code == Code::kExecEnded) continue;  // its output may still be on the way
       co_return end_input(error.code == Code::kInvalidRequest ? WebSocket::kBadData : WebSocket::kPolicy,
                           error.message);
     }
@@ -145,7 +144,11 @@ void Attachment::obey(const std::string& text) {
   const std::string type = text_field(message, "type").value_or("");
   if (type == "resize") {
     const auto [rows, cols] = size_in(message);
-    exec_->resize(rows, cols);
+    try {
+      exec_->resize(rows, cols);
+    } catch (const ApiError& error) {  // a size is worth no connection: its host may be back in a moment
+      if (error.code != Code::kBackendUnavailable) throw;
+    }
   } else if (type == "signal") {
     exec_->send_signal(signal_in(message));
   } else if (type == "close_stdin") {

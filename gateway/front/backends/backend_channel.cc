@@ -91,7 +91,8 @@ ipc::Reply failure(uint64_t id, isogate_status status, std::string message, int 
 }
 
 ipc::Reply out_of_descriptors(uint64_t id) {
-  return failure(id, ISOGATE_RESOURCE_EXHAUSTED, "the gateway is out of descriptors: try again", EMFILE);
+  return failure(id, ISOGATE_RESOURCE_EXHAUSTED, "the gateway lacks descriptors or memory: try again",
+                 EMFILE);
 }
 
 // A shortage is this process's own, and passes: the backend is not at fault.

@@ -390,13 +390,19 @@ asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, 
       if (!purge) co_return sandbox.closed();
       // Its workspace is gone, but perhaps not all else: what is complete can be removed completely.
       Opening opening{*this, sandbox, backend, request_id, 0};
+      std::exception_ptr failure;
       try {
         co_await opening.ask();
+        opening.take_to_close();
       } catch (const ApiError&) {
-        if (found != ISOGATE_NO_SANDBOX) throw;
-        co_return sandbox.closed();  // its backend has nothing of it
+        failure = std::current_exception();
       }
-      opening.take_to_close();
+      // What that made is closed, too.
+      if (failure && found == ISOGATE_NO_SANDBOX) {
+        found = co_await attach_to_close(sandbox, backend, request_id);
+        if (found == ISOGATE_NO_SANDBOX) co_return sandbox.closed();
+      }
+      if (failure && found != ISOGATE_OK) std::rethrow_exception(failure);
     }
     try {
       co_await close_in(sandbox, sandbox.open_in->hold(), request_id);
