@@ -72,13 +72,13 @@ struct Watchers::Watcher {
   std::deque<FileEvent> events;
   size_t bytes = 0;  // of their names
   bool missed = false, over = false, removed = false;
-  bool told = false;  // that it is over: nothing more comes
+  bool reported = false;  // that it is over: nothing more comes
   steady_clock::time_point asked = steady_clock::now();
   ByteShare memory;
 };
 
 Task<std::string> Watchers::add(App& app, Exchange& exchange, FileRequest request) {
-  forget([](const Watcher& each) { return each.told; });
+  forget([](const Watcher& each) { return each.reported; });
   ByteShare memory(app.memory, exchange.principal.tenant);
   memory.hold(kWatchBytes + kMostBytes);
   auto watch = co_await begin_watch(app, exchange, std::move(request));
@@ -136,8 +136,8 @@ Task<std::deque<FileEvent>> Watchers::take(Exchange& exchange, const std::string
     watcher->events.clear();
     throw events_lost();
   }
-  watcher->told = watcher->over && watcher->events.empty();
-  if (watcher->told && watcher->watch->over() != WatchEnd::kRemoved) throw watch_ended();
+  watcher->reported = watcher->over && watcher->events.empty();
+  if (watcher->reported && watcher->watch->over() != WatchEnd::kRemoved) throw watch_ended();
   co_return std::exchange(watcher->events, {});
 }
 
