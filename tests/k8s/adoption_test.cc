@@ -339,15 +339,15 @@ TEST_F(K8sAdoption, APodIsReAttachedAlsoIfAnotherGatewayHasJustWritten) {
   auto box = gateway.ready();
   const std::string first = uid();
   gateway.close(box, ISOGATE_CLOSE_DETACH);
-  bool told = false;
+  bool refused = false;
   api_.answer_if(
-      [&told](const Heard& heard) {
+      [&refused](const Heard& heard) {
         const bool writes = heard.method == "PUT" && heard.target.find("/leases/isg-") != std::string::npos;
-        return writes && !std::exchange(told, true);
+        return writes && !std::exchange(refused, true);
       },
       FakeCluster::status(409, "Conflict"));
   auto again = gateway.open(ISOGATE_OPEN_RUNNING_ONLY | ISOGATE_OPEN_KNOWN, box.handle);
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(refused);
   EXPECT_EQ(again.flags, kRuns | kAttached);
   EXPECT_EQ(uid(), first);
   api_.answer_if({}, "");
