@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +16,6 @@
 #include "gateway/cli/output.h"
 #include "gateway/cli/terminal.h"
 #include "gateway/cli/websocket.h"
-#include "lib/fd.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -56,39 +54,6 @@ class Screen {
   const int fd_;
   std::string bytes_;
   size_t shown_ = 0;
-};
-
-// While it lives, signals come by a descriptor. Those that are ignored stay so.
-class Signals {
- public:
-  Signals() {
-    ::sigemptyset(&taken_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
-      if (!is_ignored(number)) ::sigaddset(&taken_, number);
-    ::sigprocmask(SIG_BLOCK, &taken_, &before_);
-    fd_.reset(::signalfd(-1, &taken_, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-  ~Signals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
-  // Those of a raw terminal, too.
-  void add_terminals() {
-    for (const int number : {SIGWINCH, SIGTSTP, SIGCONT}) ::sigaddset(&taken_, number);
-    ::sigprocmask(SIG_BLOCK, &taken_, nullptr);
-    ::signalfd(fd_.get(), &taken_, 0);
-  }
-
-  [[nodiscard]] int fd() const { return fd_.get(); }
-
-  int next() {  // 0: none
-    signalfd_siginfo info{};
-    return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
-  }
-
- private:
-  sigset_t taken_{}, before_{};
-  Fd fd_;
 };
 
 // 0 stdout, 1 stderr, and beyond what is not known.
@@ -132,7 +97,7 @@ class Session {
 
   HttpClient& client_;
   const Attachment& to_;
-  Signals signals_;
+  HeldSignals signals_{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
   std::unique_ptr<WebSocket> socket_;
   RawMode raw_;
   DetachKeys keys_;
@@ -179,8 +144,8 @@ std::optional<AttachEnd> Session::open() {
 
 void Session::begin() {
   stdin_open_ = to_.sends_stdin && !to_.read_only;
-  if (!to_.pty || to_.read_only || !stdin_is_terminal()) return;
-  signals_.add_terminals();
+  if (!to_.pty || to_.read_only || ::isatty(0) == 0) return;
+  signals_.add({SIGWINCH, SIGTSTP, SIGCONT});
   send_size();
   if (auto entered = raw_.enter(); !entered.ok()) complain(entered.error().message);
 }

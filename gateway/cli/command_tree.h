@@ -10,7 +10,6 @@ struct OptionInfo {
   std::vector<std::string> names;  // "-c", "--command"; empty: a positional
   std::string value;               // "SEC", "FILE", "a|b|c", of a positional its name; empty: a flag
   std::string brief;
-  std::string group;  // heading in the help
   bool repeats = false;
   [[nodiscard]] std::vector<std::string> choices() const;  // of "a|b|c"; else empty
 };

@@ -4,6 +4,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "gateway/cli/cli.h"
 #include "gateway/cli/output.h"
@@ -47,28 +48,35 @@ CLI::Option* seconds(CLI::Option* option) {
   return option->type_name("SEC")->check(CLI::Validator(check, std::string()));
 }
 
+// An option with a value, which the help calls `type`.
+template <typename Value>
+CLI::Option* add_value(CLI::App* command, const char* names, Value& value, const char* type,
+                       const char* brief) {
+  return command->add_option(names, value, brief)->type_name(type);
+}
+
+// The options of `command`, with which it runs once the command line is parsed.
+template <typename Options>
+Options& command_options(CLI::App* command, Parsed& parsed, int (*run)(const Options&)) {
+  const auto options = std::make_shared<Options>();
+  command->callback([&parsed, options, run] { parsed.run = [options, run] { return run(*options); }; });
+  return *options;
+}
+
 CLI::Option* repeatable(CLI::Option* option) { return option->allow_extra_args(false)->take_all(); }
 
 void add_endpoint(CLI::App* command, ClientOptions& client) {
-  command->add_option("--url", client.url, "The gateway: http(s)://HOST:PORT or unix:/PATH (ISOGATE_URL)")
-      ->type_name("URL");
-  command
-      ->add_option("--ca-file", client.ca_file,
-                   "With https: trust these authorities, PEM (ISOGATE_CA_FILE; else the system's)")
-      ->type_name("FILE");
-  command
-      ->add_option("--cert", client.cert_file,
-                   "With https: present this client certificate, PEM (ISOGATE_CERT_FILE)")
-      ->type_name("FILE");
-  command
-      ->add_option("--cert-key", client.cert_key_file,
-                   "Its key, PEM (ISOGATE_CERT_KEY_FILE; else in the file of --cert)")
-      ->type_name("FILE");
-  command->add_option("--state-dir", client.state_dir, "Where a local gateway's socket and key are")
-      ->type_name("DIR");
-  command
-      ->add_option("--key-file", client.key_file, "File with the API key (else ISOGATE_KEY, else local.key)")
-      ->type_name("FILE");
+  add_value(command, "--url", client.url, "URL",
+            "The gateway: http(s)://HOST:PORT or unix:/PATH (ISOGATE_URL)");
+  add_value(command, "--ca-file", client.ca_file, "FILE",
+            "With https: trust these authorities, PEM (ISOGATE_CA_FILE; else the system's)");
+  add_value(command, "--cert", client.cert_file, "FILE",
+            "With https: present this client certificate, PEM (ISOGATE_CERT_FILE)");
+  add_value(command, "--cert-key", client.cert_key_file, "FILE",
+            "Its key, PEM (ISOGATE_CERT_KEY_FILE; else in the file of --cert)");
+  add_value(command, "--state-dir", client.state_dir, "DIR", "Where a local gateway's socket and key are");
+  add_value(command, "--key-file", client.key_file, "FILE",
+            "File with the API key (else ISOGATE_KEY, else local.key)");
 }
 
 void add_client(CLI::App* command, ClientOptions& client) {
@@ -80,15 +88,14 @@ void add_scope(CLI::App* command, std::string& scope, std::string& user) {
   choice(
       command->add_option("--scope", scope, "Paths in the workspace, or absolute in the sandbox's own view"),
       "workspace|sandbox");
-  command->add_option("--user", user, "As this user, where the configuration admits it")->type_name("USER");
+  add_value(command, "--user", user, "USER", "As this user, where the configuration admits it");
 }
 
 void add_file(CLI::App* command, FileOptions& file, bool path_required) {
   add_client(command, file.client);
-  command->add_option("--agent", file.agent, "The agent whose workspace it is (default: default)")
-      ->type_name("ID");
+  add_value(command, "--agent", file.agent, "ID", "The agent whose workspace it is (default: default)");
   add_scope(command, file.scope, file.user);
-  command->add_option("path", file.path, "Path in the workspace")->type_name("PATH")->required(path_required);
+  add_value(command, "path", file.path, "PATH", "Path in the workspace")->required(path_required);
 }
 
 // "boolean", "a | b", "integer", … to what follows the option in the help.
@@ -134,18 +141,15 @@ void add_setting(CLI::App* command, const SettingInfo& setting, ConfigOptions& o
 
 void declare_serve(CLI::App& app, Parsed& parsed) {
   CLI::App* serve = app.add_subcommand("serve", "Run the gateway");
-  ConfigOptions& options = parsed.serve;
-  serve->add_option("--config", options.file, "The configuration, YAML or JSON (ISOGATE_CONFIG)")
-      ->type_name("FILE");
-  serve->add_option("--port", options.port, "Port of the first TCP listener")
-      ->type_name("PORT")
+  auto& options = command_options(serve, parsed, run_serve);
+  add_value(serve, "--config", options.file, "FILE", "The configuration, YAML or JSON (ISOGATE_CONFIG)");
+  add_value(serve, "--port", options.port, "PORT", "Port of the first TCP listener")
       ->check(CLI::Range(0, 65535).description(""));
-  repeatable(serve->add_option("--backend", options.backends, "Use just these backends, in this order"))
-      ->type_name("NAME");
+  repeatable(
+      add_value(serve, "--backend", options.backends, "NAME", "Use just these backends, in this order"));
   for (const SettingInfo& setting : settings())
     if (!setting.flag.empty()) add_setting(serve, setting, options);
   serve->footer("Every setting is explained by `isogate config docs`.");
-  serve->callback([&parsed] { parsed.run = [&parsed] { return run_serve(parsed.serve); }; });
 }
 
 std::string flag_of(std::string setting) {
@@ -156,18 +160,16 @@ std::string flag_of(std::string setting) {
 // Where and as what a program runs, and its limits.
 void add_place(CLI::App* command, ExecOptions& options) {
   seconds(command->add_option("--timeout", options.timeout_sec, "Seconds until it is killed"));
-  repeatable(command->add_option("--env", options.env, "Add a variable to its environment"))
-      ->type_name("NAME=VALUE");
-  command->add_option("--cwd", options.cwd, "Its directory, relative to the workspace")->type_name("PATH");
-  command->add_option("--user", options.user, "As this user, where the configuration admits it")
-      ->type_name("USER");
+  repeatable(add_value(command, "--env", options.env, "NAME=VALUE", "Add a variable to its environment"));
+  add_value(command, "--cwd", options.cwd, "PATH", "Its directory, relative to the workspace");
+  add_value(command, "--user", options.user, "USER", "As this user, where the configuration admits it");
   for (size_t row = 0; row < kLimitKindCount; ++row) {
     const LimitKind& kind = kLimitKinds[row];
     if (kind.most_of_exec == 0) continue;
     count(command->add_option(flag_of(kind.setting), options.limits[row], kind.brief), kind.unit,
           kind.least_of_exec);
   }
-  command->add_option("--backend", options.backend, "This backend or an error")->type_name("NAME");
+  add_value(command, "--backend", options.backend, "NAME", "This backend or an error");
   choice(command->add_option("--min-isolation", options.min_isolation, "The least isolation to accept"),
          "none|namespace|container|vm");
 }
@@ -176,22 +178,20 @@ void declare_exec(CLI::App& app, Parsed& parsed) {
   CLI::App* exec = app.add_subcommand("exec", "Run one program in a sandbox");
   ExecOptions& options = parsed.exec;
   add_client(exec, options.client);
-  exec->add_option("-c,--command", options.command, "A line for the shell, in place of a program")
-      ->type_name("COMMAND");
-  exec->add_option("--agent", options.agent, "The agent it runs for (default: default)")->type_name("ID");
+  add_value(exec, "-c,--command", options.command, "COMMAND", "A line for the shell, in place of a program");
+  add_value(exec, "--agent", options.agent, "ID", "The agent it runs for (default: default)");
   exec->add_flag("--stdin", options.read_stdin, "Give it all of this command's stdin, read before");
   exec->add_flag("-i,--interactive", options.interactive, "Give it this command's stdin while it runs");
   exec->add_flag("-t,--tty", options.tty, "Give it a terminal: this one");
   exec->add_flag("-d,--background", options.background,
                  "Print its exec id and leave it running; see ps, logs, attach, kill");
   add_place(exec, options);
-  exec->add_option("--artifact-dir", options.artifact_dir, "Report files that appear below it")
-      ->type_name("PATH");
+  add_value(exec, "--artifact-dir", options.artifact_dir, "PATH", "Report files that appear below it");
   count(exec->add_option("--max-output", options.max_output_bytes, "Bytes kept of stdout, and of stderr"),
         "BYTES", 0);
   exec->add_flag("--stream", options.stream, "Show output as it comes, without a cap");
   exec->add_flag("--lines", options.lines, "With --stream: whole lines at a time");
-  exec->add_option("argv", options.argv, "The program and its arguments, after --")->type_name("ARGV");
+  add_value(exec, "argv", options.argv, "ARGV", "The program and its arguments, after --");
   exec->footer(
       "Ends with the program's exit code; 124 timeout, 137 out of memory, 125 gateway.\n"
       "  isogate exec -- python3 -c 'print(1)'\n  isogate exec -c 'make && ./a.out' --timeout 60");
@@ -200,201 +200,177 @@ void declare_exec(CLI::App& app, Parsed& parsed) {
 
 void declare_shell(CLI::App& app, Parsed& parsed) {
   CLI::App* shell = app.add_subcommand("shell", "Open a login shell in a sandbox, on this terminal");
-  ExecOptions& options = parsed.shell.exec;
+  auto& own = command_options(shell, parsed, run_shell);
+  ExecOptions& options = own.exec;
   add_endpoint(shell, options.client);
-  shell->add_option("agent", options.agent, "The agent whose sandbox it is (default: default)")
-      ->type_name("AGENT");
-  shell->add_flag("--rm", parsed.shell.remove,
+  add_value(shell, "agent", options.agent, "AGENT", "The agent whose sandbox it is (default: default)");
+  shell->add_flag("--rm", own.remove,
                   "End the sandbox afterwards, workspace and all; without AGENT it is a new one");
-  shell
-      ->add_option("--image", parsed.shell.image,
-                   "Create the sandbox with this image, where the configuration admits it")
-      ->type_name("IMAGE");
+  add_value(shell, "--image", own.image, "IMAGE",
+            "Create the sandbox with this image, where the configuration admits it");
   add_place(shell, options);
   shell->footer("Ends with the shell's exit code. `~.` at the beginning of a line detaches.");
-  shell->callback([&parsed] { parsed.run = [&parsed] { return run_shell(parsed.shell); }; });
 }
 
 void add_exec_id(CLI::App* command, LongExecOptions& options) {
-  command->add_option("exec_id", options.exec_id, "The exec, as `ps` names it")
-      ->type_name("EXEC_ID")
-      ->required();
-  command->add_option("--agent", options.agent, "Refuse if it is of another agent")->type_name("ID");
+  add_value(command, "exec_id", options.exec_id, "EXEC_ID", "The exec, as `ps` names it")->required();
+  add_value(command, "--agent", options.agent, "ID", "Refuse if it is of another agent");
 }
 
 void declare_long_execs(CLI::App& app, Parsed& parsed) {
   CLI::App* ps = app.add_subcommand("ps", "List long-lived execs, running and lately ended");
-  add_client(ps, parsed.ps.client);
-  ps->add_option("--agent", parsed.ps.agent, "Only those of this agent")->type_name("ID");
-  ps->callback([&parsed] { parsed.run = [&parsed] { return run_ps(parsed.ps); }; });
+  auto& ps_options = command_options(ps, parsed, run_ps);
+  add_client(ps, ps_options.client);
+  add_value(ps, "--agent", ps_options.agent, "ID", "Only those of this agent");
 
   CLI::App* logs = app.add_subcommand("logs", "Print the kept output of a long-lived exec");
-  add_client(logs, parsed.logs.client);
-  logs->add_flag("-f,--follow", parsed.logs.follow, "Go on until it has ended");
-  add_exec_id(logs, parsed.logs);
-  logs->callback([&parsed] { parsed.run = [&parsed] { return run_logs(parsed.logs); }; });
+  auto& logs_options = command_options(logs, parsed, run_logs);
+  add_client(logs, logs_options.client);
+  logs->add_flag("-f,--follow", logs_options.follow, "Go on until it has ended");
+  add_exec_id(logs, logs_options);
 
   CLI::App* attach = app.add_subcommand("attach", "Connect to a long-lived exec: output, stdin, terminal");
-  add_endpoint(attach, parsed.attach.client);
-  attach->add_flag("--read-only", parsed.attach.read_only, "Only its output, beside another client");
-  add_exec_id(attach, parsed.attach);
+  auto& attach_options = command_options(attach, parsed, run_attach);
+  add_endpoint(attach, attach_options.client);
+  attach->add_flag("--read-only", attach_options.read_only, "Only its output, beside another client");
+  add_exec_id(attach, attach_options);
   attach->footer(
       "Ends with the program's exit code. Ctrl-C goes to the program, a second one kills it; Ctrl-\\ "
       "detaches.\nOn a terminal all keys go to the program; `~.` at the beginning of a line detaches.");
-  attach->callback([&parsed] { parsed.run = [&parsed] { return run_attach(parsed.attach); }; });
 
   CLI::App* kill = app.add_subcommand("kill", "Kill a long-lived exec and all that it started");
-  add_client(kill, parsed.kill.client);
-  kill->add_option("-s,--signal", parsed.kill.signal, "Send its process group this signal instead")
-      ->type_name("SIGNAL");
-  add_exec_id(kill, parsed.kill);
-  kill->callback([&parsed] { parsed.run = [&parsed] { return run_kill(parsed.kill); }; });
+  auto& kill_options = command_options(kill, parsed, run_kill);
+  add_client(kill, kill_options.client);
+  add_value(kill, "-s,--signal", kill_options.signal, "SIGNAL", "Send its process group this signal instead");
+  add_exec_id(kill, kill_options);
 }
 
 void declare_files(CLI::App& app, Parsed& parsed) {
   CLI::App* read = app.add_subcommand("read", "Copy a file out of a workspace");
-  add_file(read, parsed.read, true);
-  read->add_option("-o,--output", parsed.read.output, "Write to this file, whole or not at all; -: stdout")
-      ->type_name("FILE");
-  count(read->add_option("--offset", parsed.read.offset, "Begin at this byte"), "BYTES", 0);
-  count(read->add_option("--limit", parsed.read.limit, "At most so many bytes"), "BYTES", 1);
-  read->callback([&parsed] { parsed.run = [&parsed] { return run_read(parsed.read); }; });
+  auto& read_options = command_options(read, parsed, run_read);
+  add_file(read, read_options, true);
+  add_value(read, "-o,--output", read_options.output, "FILE",
+            "Write to this file, whole or not at all; -: stdout");
+  count(read->add_option("--offset", read_options.offset, "Begin at this byte"), "BYTES", 0);
+  count(read->add_option("--limit", read_options.limit, "At most so many bytes"), "BYTES", 1);
 
   CLI::App* write = app.add_subcommand("write", "Copy a file into a workspace, whole or not at all");
-  add_file(write, parsed.write, true);
-  write->add_option("source", parsed.write.source, "The file to copy; - or none: stdin")->type_name("FILE");
-  write->add_flag("--append", parsed.write.append, "Add to the end");
-  write->add_option("--mode", parsed.write.mode, "Permission bits, octal")->type_name("MODE");
-  write->add_flag("--durable", parsed.write.durable, "On disk when it returns");
-  write->add_flag("--replace", parsed.write.replace, "Replace a read-only file, too");
-  write->callback([&parsed] { parsed.run = [&parsed] { return run_write(parsed.write); }; });
+  auto& write_options = command_options(write, parsed, run_write);
+  add_file(write, write_options, true);
+  add_value(write, "source", write_options.source, "FILE", "The file to copy; - or none: stdin");
+  write->add_flag("--append", write_options.append, "Add to the end");
+  add_value(write, "--mode", write_options.mode, "MODE", "Permission bits, octal");
+  write->add_flag("--durable", write_options.durable, "On disk when it returns");
+  write->add_flag("--replace", write_options.replace, "Replace a read-only file, too");
 
   CLI::App* copy = app.add_subcommand("cp", "Copy files and directories into a workspace or out of it");
-  add_client(copy, parsed.copy.client);
-  copy->add_flag("-r,--recursive", parsed.copy.recursive, "Directories, and all that is in them");
-  copy->add_flag("-f,--replace", parsed.copy.replace, "Replace read-only files in a workspace, too");
-  add_scope(copy, parsed.copy.scope, parsed.copy.user);
-  copy->add_option("source", parsed.copy.from, "AGENT:PATH, a path of this machine, or - for stdin")
-      ->type_name("SRC")
+  auto& copy_options = command_options(copy, parsed, run_copy);
+  add_client(copy, copy_options.client);
+  copy->add_flag("-r,--recursive", copy_options.recursive, "Directories, and all that is in them");
+  copy->add_flag("-f,--replace", copy_options.replace, "Replace read-only files in a workspace, too");
+  add_scope(copy, copy_options.scope, copy_options.user);
+  add_value(copy, "source", copy_options.from, "SRC", "AGENT:PATH, a path of this machine, or - for stdin")
       ->required();
-  copy->add_option("destination", parsed.copy.to, "AGENT:PATH, a path of this machine, or - for stdout")
-      ->type_name("DST")
+  add_value(copy, "destination", copy_options.to, "DST",
+            "AGENT:PATH, a path of this machine, or - for stdout")
       ->required();
   copy->footer(
       "A directory that is there is copied into; SRC/. is the content of SRC. With -r, - is a tar.\n"
       "Ends with 1 if something, a symlink or a device, was left out; all else is copied.\n"
       "  isogate cp -r src alice:project\n  isogate cp alice:out/report.pdf .");
-  copy->callback([&parsed] { parsed.run = [&parsed] { return run_copy(parsed.copy); }; });
 
   CLI::App* list = app.add_subcommand("ls", "List a directory of a workspace");
-  add_file(list, parsed.list, false);
-  list->add_flag("-R,--recursive", parsed.list.recursive, "The whole tree");
-  list->add_flag("-l,--long", parsed.list.with_details, "Type, mode, size and time of each");
-  list->callback([&parsed] { parsed.run = [&parsed] { return run_list(parsed.list); }; });
+  auto& list_options = command_options(list, parsed, run_list);
+  add_file(list, list_options, false);
+  list->add_flag("-R,--recursive", list_options.recursive, "The whole tree");
+  list->add_flag("-l,--long", list_options.with_details, "Type, mode, size and time of each");
 
   CLI::App* remove = app.add_subcommand("rm", "Remove a file or a directory of a workspace");
-  add_file(remove, parsed.remove, true);
-  remove->add_flag("-r,--recursive", parsed.remove.recursive, "A directory and all that is in it");
-  remove->callback([&parsed] { parsed.run = [&parsed] { return run_remove(parsed.remove); }; });
+  auto& remove_options = command_options(remove, parsed, run_remove);
+  add_file(remove, remove_options, true);
+  remove->add_flag("-r,--recursive", remove_options.recursive, "A directory and all that is in it");
 
   CLI::App* watch = app.add_subcommand("watch", "Print what changes in a directory of a workspace");
-  add_file(watch, parsed.watch, false);
-  watch->add_flag("-R,--recursive", parsed.watch.recursive, "The whole tree");
+  auto& watch_options = command_options(watch, parsed, run_watch);
+  add_file(watch, watch_options, false);
+  watch->add_flag("-R,--recursive", watch_options.recursive, "The whole tree");
   watch->footer("Runs until Ctrl-C, or until the directory is removed or the sandbox ends.");
-  watch->callback([&parsed] { parsed.run = [&parsed] { return run_watch(parsed.watch); }; });
 }
 
 void declare_sandbox(CLI::App& app, Parsed& parsed) {
   CLI::App* sandbox = app.add_subcommand("sandbox", "Create, list and end sandboxes");
   sandbox->require_subcommand(1);
-  SandboxCreateOptions& creation = parsed.sandbox_create;
   CLI::App* create = sandbox->add_subcommand("create", "Create a sandbox before its first use");
+  auto& creation = command_options(create, parsed, run_sandbox_create);
   add_client(create, creation.client);
-  create->add_option("agent", creation.agent, "The agent whose sandbox it is (default: default)")
-      ->type_name("AGENT");
-  create
-      ->add_option("--image", creation.image,
-                   "In place of its backend's own image, where the configuration admits it")
-      ->type_name("IMAGE");
-  create->add_option("--backend", creation.backend, "On this backend, or not at all")->type_name("NAME");
+  add_value(create, "agent", creation.agent, "AGENT", "The agent whose sandbox it is (default: default)");
+  add_value(create, "--image", creation.image, "IMAGE",
+            "In place of its backend's own image, where the configuration admits it");
+  add_value(create, "--backend", creation.backend, "NAME", "On this backend, or not at all");
   choice(create->add_option("--min-isolation", creation.min_isolation, "With at least this isolation"),
          "none|namespace|container|vm");
-  create->callback(
-      [&parsed] { parsed.run = [&parsed] { return run_sandbox_create(parsed.sandbox_create); }; });
-  SandboxOptions& options = parsed.sandbox;
   CLI::App* list = sandbox->add_subcommand("ls", "This tenant's sandboxes, the last used first");
-  add_client(list, options.client);
-  list->add_flag("--orphans", options.orphans,
+  auto& listing = command_options(list, parsed, run_sandbox_list);
+  add_client(list, listing.client);
+  list->add_flag("--orphans", listing.orphans,
                  "What lost sandboxes have left on an Engine; over the gateway's Unix socket");
-  list->callback([&parsed] { parsed.run = [&parsed] { return run_sandbox_list(parsed.sandbox); }; });
   CLI::App* remove = sandbox->add_subcommand("rm", "End what runs in a sandbox; its workspace stays");
-  add_client(remove, options.client);
-  CLI::Option* purge = remove->add_flag("--purge", options.purge, "Its workspace goes as well");
+  auto& removal = command_options(remove, parsed, run_sandbox_remove);
+  add_client(remove, removal.client);
+  CLI::Option* purge = remove->add_flag("--purge", removal.purge, "Its workspace goes as well");
   CLI::Option* orphan = remove->add_flag(
-      "--orphan", options.orphans, "All that a lost sandbox has left, named by its id of `ls --orphans`");
+      "--orphan", removal.orphans, "All that a lost sandbox has left, named by its id of `ls --orphans`");
   orphan->excludes(purge);
-  remove->add_flag("--running", options.running, "With --orphan: also where it still runs")->needs(orphan);
-  remove->add_option("agent", options.agents, "The agent whose sandbox it is; several may be named")
-      ->type_name("AGENT")
+  remove->add_flag("--running", removal.running, "With --orphan: also where it still runs")->needs(orphan);
+  add_value(remove, "agent", removal.agents, "AGENT", "The agent whose sandbox it is; several may be named")
       ->required();
-  remove->callback([&parsed] { parsed.run = [&parsed] { return run_sandbox_remove(parsed.sandbox); }; });
 }
 
 void declare_port_forward(CLI::App& app, Parsed& parsed) {
   CLI::App* forward = app.add_subcommand("port-forward", "Make ports of a sandbox reachable on this machine");
-  PortForwardOptions& options = parsed.port_forward;
+  auto& options = command_options(forward, parsed, run_port_forward);
   add_endpoint(forward, options.client);
-  forward->add_option("--address", options.address, "Listen on this address (default: 127.0.0.1)")
-      ->type_name("ADDRESS");
-  forward->add_option("agent", options.agent, "The agent whose sandbox it is")
-      ->type_name("AGENT")
-      ->required();
-  forward
-      ->add_option("ports", options.ports,
-                   "A TCP port of the sandbox, and before it the port here; :PORT: any "
-                   "free one")
-      ->type_name("[LOCAL:]PORT")
+  add_value(forward, "--address", options.address, "ADDRESS", "Listen on this address (default: 127.0.0.1)");
+  add_value(forward, "agent", options.agent, "AGENT", "The agent whose sandbox it is")->required();
+  add_value(forward, "ports", options.ports, "[LOCAL:]PORT",
+            "A TCP port of the sandbox, and before it the port here; :PORT: any free one")
       ->required();
   forward->footer("Until Ctrl-C.\n  isogate port-forward alice 8080:80 5432");
-  forward->callback([&parsed] { parsed.run = [&parsed] { return run_port_forward(parsed.port_forward); }; });
 }
 
 void declare_mcp(CLI::App& app, Parsed& parsed) {
   CLI::App* mcp = app.add_subcommand("mcp", "Connect an MCP host to a gateway, over stdin and stdout");
-  McpOptions& options = parsed.mcp;
+  auto& options = command_options(mcp, parsed, run_mcp);
   add_endpoint(mcp, options.client);
   mcp->add_flag("--stdio", options.stdio, "Required: messages on stdin, answers on stdout");
-  mcp->add_option("--agent", options.agent, "The agent whose sandbox it is (default: as each call says)")
-      ->type_name("ID");
+  add_value(mcp, "--agent", options.agent, "ID",
+            "The agent whose sandbox it is (default: as each call says)");
   mcp->footer(
       "Until stdin ends, which also ends what runs. Clients pass few variables on: use the options.\n"
       "  isogate mcp --stdio --url https://gateway:9090 --key-file /etc/isogate/key --agent alice");
-  mcp->callback([&parsed] { parsed.run = [&parsed] { return run_mcp(parsed.mcp); }; });
 }
 
 void declare_probe(CLI::App& app, Parsed& parsed) {
   CLI::App* probe = app.add_subcommand("probe", "Show every backend, and why it is or is not chosen");
-  add_client(probe, parsed.probe.client);
-  probe->add_option("--config", parsed.probe.config.file, "Probe by this configuration, without a gateway")
-      ->type_name("FILE");
+  auto& options = command_options(probe, parsed, run_probe);
+  add_client(probe, options.client);
+  add_value(probe, "--config", options.config.file, "FILE", "Probe by this configuration, without a gateway");
   repeatable(
-      probe->add_option("--backend", parsed.probe.config.backends, "With --config: just these backends"))
-      ->type_name("NAME");
+      add_value(probe, "--backend", options.config.backends, "NAME", "With --config: just these backends"));
   probe->footer("Ends with 0 if a backend may serve, with 1 if none may.");
-  probe->callback([&parsed] { parsed.run = [&parsed] { return run_probe(parsed.probe); }; });
 }
 
 void declare_plugin(CLI::App& app, Parsed& parsed) {
   CLI::App* plugin = app.add_subcommand("plugin", "Look at plugins");
   plugin->require_subcommand(1);
   CLI::App* describe = plugin->add_subcommand("describe", "Check a plugin file and show its descriptor");
-  describe->add_option("file", parsed.plugin.file, "The .so file")->type_name("FILE")->required();
-  describe->add_flag("--json", parsed.plugin.json, "Print JSON");
-  describe->callback([&parsed] { parsed.run = [&parsed] { return run_plugin_describe(parsed.plugin); }; });
+  auto& described = command_options(describe, parsed, run_plugin_describe);
+  add_value(describe, "file", described.file, "FILE", "The .so file")->required();
+  describe->add_flag("--json", described.json, "Print JSON");
   CLI::App* list = plugin->add_subcommand("list", "The same, briefly, for every plugin in plugin_dir");
-  list->add_option("--config", parsed.plugin.config.file, "The configuration")->type_name("FILE");
-  list->add_flag("--json", parsed.plugin.json, "Print JSON");
-  list->callback([&parsed] { parsed.run = [&parsed] { return run_plugin_list(parsed.plugin); }; });
+  auto& listing = command_options(list, parsed, run_plugin_list);
+  add_value(list, "--config", listing.config.file, "FILE", "The configuration");
+  list->add_flag("--json", listing.json, "Print JSON");
 }
 
 void declare_config(CLI::App& app, Parsed& parsed) {
@@ -402,11 +378,11 @@ void declare_config(CLI::App& app, Parsed& parsed) {
   config->require_subcommand(1);
   CLI::App* check =
       config->add_subcommand("check", "List the mistakes in it, or confirm that there are none");
-  check->add_option("file", parsed.config.file, "YAML or JSON; none: ISOGATE_CONFIG")->type_name("FILE");
-  check->callback([&parsed] { parsed.run = [&parsed] { return run_config_check(parsed.config); }; });
+  add_value(check, "file", command_options(check, parsed, run_config_check).file, "FILE",
+            "YAML or JSON; none: ISOGATE_CONFIG");
   CLI::App* show = config->add_subcommand("show", "The effective configuration as JSON, secrets hidden");
-  show->add_option("file", parsed.config.file, "YAML or JSON; none: ISOGATE_CONFIG")->type_name("FILE");
-  show->callback([&parsed] { parsed.run = [&parsed] { return run_config_show(parsed.config); }; });
+  add_value(show, "file", command_options(show, parsed, run_config_show).file, "FILE",
+            "YAML or JSON; none: ISOGATE_CONFIG");
   config->add_subcommand("schema", "Its JSON Schema")->callback([&parsed] {
     parsed.run = run_config_schema;
   });
@@ -419,13 +395,11 @@ void declare_key(CLI::App& app, Parsed& parsed) {
   CLI::App* key = app.add_subcommand("key", "Make API keys");
   key->require_subcommand(1);
   CLI::App* make = key->add_subcommand("new", "Print a new key, once, and its hash for the configuration");
-  make->add_flag("--json", parsed.key_json, "Print JSON");
-  make->add_flag("--e2b", parsed.key_e2b, "A key of the form that E2B's SDKs take");
-  make->callback(
-      [&parsed] { parsed.run = [&parsed] { return run_key_new(parsed.key_json, parsed.key_e2b); }; });
+  auto& made = command_options(make, parsed, run_key_new);
+  make->add_flag("--json", made.json, "Print JSON");
+  make->add_flag("--e2b", made.e2b, "A key of the form that E2B's SDKs take");
   CLI::App* hash = key->add_subcommand("hash", "Hash a key from stdin, or asked for on the terminal");
-  hash->add_flag("--json", parsed.key_json, "Print JSON");
-  hash->callback([&parsed] { parsed.run = [&parsed] { return run_key_hash(parsed.key_json); }; });
+  hash->add_flag("--json", command_options(hash, parsed, run_key_hash).json, "Print JSON");
 }
 
 int show_completion(const CLI::App& app, const std::string& shell) {
@@ -443,7 +417,6 @@ OptionInfo option_info(const CLI::Option* option) {
   bool flag = option->get_items_expected_max() == 0;
   info.value = flag ? "" : option->get_type_name();
   info.brief = option->get_description();
-  info.group = option->get_group();
   info.repeats = option->get_items_expected_max() > 1;
   return info;
 }

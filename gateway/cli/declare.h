@@ -12,25 +12,6 @@ namespace isogate::cli {
 
 struct Parsed {
   ExecOptions exec;
-  ShellOptions shell;
-  AttachOptions attach;
-  PsOptions ps;
-  LogsOptions logs;
-  KillOptions kill;
-  ReadOptions read;
-  WriteOptions write;
-  CopyOptions copy;
-  ListOptions list;
-  RemoveOptions remove;
-  WatchOptions watch;
-  SandboxOptions sandbox;
-  SandboxCreateOptions sandbox_create;
-  PortForwardOptions port_forward;
-  McpOptions mcp;
-  ProbeOptions probe;
-  PluginOptions plugin;
-  ConfigOptions serve, config;
-  bool key_json = false, key_e2b = false;
   std::string completion_shell;
   std::function<int()> run;  // the command to run, once the command line is parsed
 };

@@ -1,5 +1,6 @@
 #include "gateway/cli/event_stream.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "gateway/cli/output.h"
@@ -14,20 +15,17 @@ Error broken(const std::string& what) {
   return {ISOGATE_LOST, 0, "the gateway's response is invalid: " + what};
 }
 
-bool known_outcome(const std::string& outcome) {
-  for (const char* name :
-       {"exited", "signaled", "timed_out", "killed", "oom_killed", "unknown", "not_started"})
-    if (outcome == name) return true;
-  return false;
-}
+constexpr std::string_view kOutcomes[] = {"exited",     "signaled", "timed_out",  "killed",
+                                          "oom_killed", "unknown",  "not_started"};
+
+bool is_true(const Json& value) { return value.is_boolean() && value.get<bool>(); }
 
 Result<ExecEnd> end_of(const Json& object) {
   ExecEnd end;
   end.outcome = text_at(object, "outcome");
-  if (!known_outcome(end.outcome)) return broken("the exec has no outcome");
-  auto code = object.find("exit_code");
-  if (code != object.end() && code->is_number_integer()) {
-    auto number = code->get<int64_t>();
+  if (std::ranges::count(kOutcomes, end.outcome) == 0) return broken("the exec has no outcome");
+  if (const Json& code = member(object, "exit_code"); code.is_number_integer()) {
+    auto number = code.get<int64_t>();
     if (number < 0 || number > 255) return broken("the exit code is " + std::to_string(number));
     end.exit_code = static_cast<int>(number);
   }
@@ -36,27 +34,25 @@ Result<ExecEnd> end_of(const Json& object) {
   if (!has_none && !end.exit_code) return broken("the outcome is " + end.outcome + ", the exit code missing");
   end.signal = text_at(object, "signal");
   end.reason = text_at(object, "reason");
-  if (auto error = object.find("error"); error != object.end() && error->is_object())
-    end.reason = text_at(*error, "message");
-  auto cut = object.find("truncated");
-  end.truncated = cut != object.end() && cut->is_boolean() && cut->get<bool>();
-  auto duration = object.find("duration_ms");
-  if (duration != object.end() && duration->is_number()) end.duration_sec = duration->get<double>() / 1000;
+  if (const Json& error = member(object, "error"); error.is_object()) end.reason = text_at(error, "message");
+  end.truncated = is_true(member(object, "truncated"));
+  if (const Json& duration = member(object, "duration_ms"); duration.is_number())
+    end.duration_sec = duration.get<double>() / 1000;
   return end;
 }
 
 Result<std::string> bytes_of(const Json& event) {
-  auto data = event.find("data");
-  if (data == event.end() || !data->is_string()) return broken("an output event without data");
+  const Json& data = member(event, "data");
+  if (!data.is_string()) return broken("an output event without data");
   std::string encoding = text_at(event, "encoding");
-  if (encoding == "utf-8") return data->get<std::string>();
-  if (encoding == "base64") return from_base64(data->get_ref<const std::string&>());
+  if (encoding == "utf-8") return data.get<std::string>();
+  if (encoding == "base64") return from_base64(data.get_ref<const std::string&>());
   return broken("an output event in the encoding `" + encoding + "`");
 }
 
 uint64_t offset_of(const Json& event) {
-  auto offset = event.find("offset");
-  return offset != event.end() && offset->is_number_unsigned() ? offset->get<uint64_t>() : 0;
+  const Json& offset = member(event, "offset");
+  return offset.is_number_unsigned() ? offset.get<uint64_t>() : 0;
 }
 
 }  // namespace
@@ -140,10 +136,9 @@ Result<void> EventStream::take_line(std::string_view line) {
   } else if (kind == "stdout" || kind == "stderr") {
     auto bytes = bytes_of(event);
     if (!bytes.ok()) return bytes.error();
-    auto partial = event.find("partial");
-    bool is_partial = partial != event.end() && partial->is_boolean() && partial->get<bool>();
     next_offsets_[kind == "stderr" ? 1 : 0] = offset_of(event) + bytes->size();
-    if (handlers_.output) return handlers_.output(kind == "stderr", *bytes, is_partial);
+    if (handlers_.output)
+      return handlers_.output(kind == "stderr", *bytes, is_true(member(event, "partial")));
   }
   return {};
 }

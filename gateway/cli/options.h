@@ -22,7 +22,6 @@ struct ConfigOptions {
   TextPairs flags;                    // setting → text
   std::vector<std::string> backends;  // --backend, in order
   int port = -1;
-  bool json = false;
 };
 
 struct ExecOptions {
@@ -140,6 +139,10 @@ struct PluginOptions {
   bool json = false;
 };
 
+struct KeyOptions {
+  bool json = false, e2b = false;
+};
+
 int run_serve(const ConfigOptions& options);
 int run_exec(const ExecOptions& options);
 int run_shell(const ShellOptions& options);
@@ -165,7 +168,7 @@ int run_config_check(const ConfigOptions& options);
 int run_config_show(const ConfigOptions& options);
 int run_config_schema();
 int run_config_docs();
-int run_key_new(bool json, bool e2b);
-int run_key_hash(bool json);
+int run_key_new(const KeyOptions& options);
+int run_key_hash(const KeyOptions& options);
 
 }  // namespace isogate::cli

@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,33 +66,29 @@ bool readable(int fd, Clock::time_point limit) {
 // A state directory as the supervisor makes it, removed at the end.
 class Scratch {
  public:
-  static Result<Scratch> make(Config config) {
-    Scratch scratch;
-    char name[] = "/tmp/isogate-probe-XXXXXX";
-    if (::mkdtemp(name) == nullptr) return os_error("cannot make a directory in /tmp", errno);
-    scratch.root_ = name;
-    if (::geteuid() == 0) ::chmod(name, 0711);
-    auto accounts = supervisor::find_accounts(config);
-    if (!accounts.ok()) return accounts.error();
-    scratch.accounts = *accounts;
-    config.state_dir = scratch.root_ + "/state";
-    config.workdir.clear();
-    auto state = supervisor::prepare_state_dir(config, scratch.accounts);
-    if (!state.ok()) return state.error();
-    scratch.state = std::move(*state);
-    return scratch;
-  }
-  Scratch(Scratch&& other) noexcept
-      : accounts(other.accounts), state(std::move(other.state)), root_(std::exchange(other.root_, "")) {}
   ~Scratch() {
     std::error_code ignored;
     if (!root_.empty()) std::filesystem::remove_all(root_, ignored);
   }
-  supervisor::Accounts accounts;
+
+  Result<void> make(Config config) {
+    char name[] = "/tmp/isogate-probe-XXXXXX";
+    if (::mkdtemp(name) == nullptr) return os_error("cannot make a directory in /tmp", errno);
+    root_ = name;
+    if (::geteuid() == 0) ::chmod(name, 0711);
+    auto accounts = supervisor::find_accounts(config);
+    if (!accounts.ok()) return accounts.error();
+    config.state_dir = root_ + "/state";
+    config.workdir.clear();
+    auto made = supervisor::prepare_state_dir(config, *accounts);
+    if (!made.ok()) return made.error();
+    state = std::move(*made);
+    return {};
+  }
+
   supervisor::StateDir state;
 
  private:
-  Scratch() = default;
   std::string root_;
 };
 
@@ -152,13 +147,15 @@ class Host {
   Result<ipc::Probe> probe() {
     auto cancel = make_event();
     if (!cancel.ok()) return cancel.error();
+    const Clock::time_point limit = Clock::now() + kProbeLimit;
     ipc::ProbeCall probe;
-    probe.call = {++last_id_, deadline_ns(), "probe", std::move(*cancel)};
+    probe.call = {++last_id_, std::chrono::nanoseconds(limit.time_since_epoch()).count(), "probe",
+                  std::move(*cancel)};
     ipc::Call call = std::move(probe);
     ipc::Encoded encoded = ipc::encode(call);
     auto sent = ipc::send_record(front_.get(), encoded.bytes, encoded.fds, ipc::Wait::kBlock);
     if (!sent.ok()) return sent.error();
-    auto record = receive(Clock::now() + kProbeLimit);
+    auto record = receive(limit);
     if (!record.ok()) return record.error();
     auto* reply = std::get_if<ipc::Reply>(&*record);
     if (reply == nullptr || reply->id != last_id_)
@@ -186,12 +183,6 @@ class Host {
   }
 
  private:
-  static int64_t deadline_ns() {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1'000'000'000 + now.tv_nsec + std::chrono::nanoseconds(kProbeLimit).count();
-  }
-
   Result<ipc::FromHost> receive(Clock::time_point limit) {
     if (!readable(front_.get(), limit)) return Error{ISOGATE_UNAVAILABLE, 0, "its host does not answer"};
     auto record = ipc::receive_record(front_.get(), ipc::Wait::kDont);
@@ -274,17 +265,18 @@ class Leftovers {
   std::vector<pid_t> before_;
 };
 
-// Starts all at once and asks each at most `attempts` times.
-Result<std::vector<ProbedBackend>> look_at_all(const Config& config, int attempts) {
+}  // namespace
+
+Result<std::vector<ProbedBackend>> probe_backends(const Config& config, int attempts) {
   if (auto caught = catch_signals(); !caught.ok()) return caught.error();
   const Leftovers leftovers;
-  auto scratch = Scratch::make(config);
-  if (!scratch.ok()) return scratch.error();
+  Scratch scratch;
+  if (auto made = scratch.make(config); !made.ok()) return made.error();
   std::vector<ProbedBackend> probed;
   std::vector<Result<std::unique_ptr<Host>>> hosts;
   for (const BackendConfig& backend : config.backends) {
     probed.push_back(not_asked_yet(backend));
-    hosts.push_back(start_host(config, *scratch, probed.back()));
+    hosts.push_back(start_host(config, scratch, probed.back()));
   }
   for (size_t i = 0; i < hosts.size(); ++i) {
     Result<void> seen =
@@ -295,14 +287,6 @@ Result<std::vector<ProbedBackend>> look_at_all(const Config& config, int attempt
   if (is_signalled(stop_event)) return Error{ISOGATE_CANCELLED, EINTR, "interrupted"};
   return probed;
 }
-
-}  // namespace
-
-Result<std::vector<ProbedBackend>> probe_backends(const Config& config) {
-  return look_at_all(config, config.require_remote ? 3 : 1);
-}
-
-Result<std::vector<ProbedBackend>> try_backends(const Config& config) { return look_at_all(config, 1); }
 
 front::Policy policy_in(const Config& config) {
   return {config.require_remote, config.min_isolation, config.allow_unisolated, config.fallback_allowed};

@@ -1,5 +1,5 @@
 // Probing without a gateway: starts the configured backend hosts as the supervisor does, in a temporary
-// state directory, and probes each once.
+// state directory, and probes each.
 #pragma once
 
 #include <optional>
@@ -17,12 +17,10 @@ struct ProbedBackend {
   std::optional<std::string> setting;  // of the backend, when it is down because that is wrong
 };
 
-// In the configured order. Three attempts, 2 s apart, under require_remote. A backend that cannot be started
-// or probed is not an error, but a candidate that is down, with the reason. [main]
-Result<std::vector<ProbedBackend>> probe_backends(const Config& config);
-
-// The same with one attempt. One whose plugin is not installed has state kFailed and no setting.
-Result<std::vector<ProbedBackend>> try_backends(const Config& config);
+// In the configured order. Starts all at once and asks each at most `attempts` times, 2 s apart. A backend
+// that cannot be started or probed is not an error, but a candidate that is down, with the reason. One whose
+// plugin is not installed has state kFailed and no setting. [main]
+Result<std::vector<ProbedBackend>> probe_backends(const Config& config, int attempts);
 
 front::Policy policy_in(const Config& config);
 // What a call that asks for nothing would get of these.

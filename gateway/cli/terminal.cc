@@ -1,11 +1,13 @@
 #include "gateway/cli/terminal.h"
 
-#include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
+
+#include "gateway/cli/output.h"
 
 namespace isogate::cli {
 namespace {
@@ -28,7 +30,24 @@ void on_crashes(void (*handler)(int)) {
 
 }  // namespace
 
-bool stdin_is_terminal() { return ::isatty(0) != 0; }
+HeldSignals::HeldSignals(std::initializer_list<int> numbers) {
+  ::sigemptyset(&taken_);
+  for (const int number : numbers)
+    if (!is_ignored(number)) ::sigaddset(&taken_, number);
+  ::sigprocmask(SIG_BLOCK, &taken_, &before_);
+  fd_.reset(::signalfd(-1, &taken_, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+void HeldSignals::add(std::initializer_list<int> numbers) {
+  for (const int number : numbers) ::sigaddset(&taken_, number);
+  ::sigprocmask(SIG_BLOCK, &taken_, nullptr);
+  ::signalfd(fd_.get(), &taken_, 0);
+}
+
+int HeldSignals::next() {
+  signalfd_siginfo info{};
+  return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
 
 TerminalSize terminal_size() {
   winsize size{};

@@ -1,14 +1,34 @@
-// The terminal on stdin. One thread.
+// The terminal on stdin, and signals while it is used. One thread.
 #pragma once
 
+#include <signal.h>
+
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
 #include "lib/error.h"
+#include "lib/fd.h"
 
 namespace isogate::cli {
 
-bool stdin_is_terminal();
+// While it lives, these signals do not act on this process, and come by a descriptor. Those that are ignored
+// stay so.
+class HeldSignals {
+ public:
+  HeldSignals(std::initializer_list<int> numbers);
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+  ~HeldSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+  void add(std::initializer_list<int> numbers);  // also what is ignored
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  int next();  // 0: none
+
+ private:
+  sigset_t taken_{}, before_{};
+  Fd fd_;
+};
 
 struct TerminalSize {
   int cols = 80, rows = 24;  // characters

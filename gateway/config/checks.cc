@@ -175,44 +175,29 @@ struct Own {
   std::string setting, path;
 };
 
-// What the programs of every sandbox may read must not be the gateway's or the kernel's.
-class DirectoryCheck {
- public:
-  DirectoryCheck(const Config& config, bool follow_links, Problems& problems)
-      : follow_links_(follow_links), problems_(problems) {
-    for (const Own& own : {Own{"state_dir", config.state_dir}, Own{"plugin_dir", config.plugin_dir},
-                           Own{"workdir", config.workdir}})
-      if (!own.path.empty()) own_.push_back(own);
+// What the programs of every sandbox may read must not be the gateway's or the kernel's. False: it is, which
+// is reported. `links`: of its place behind symlinks.
+bool check_shown(const Config& config, bool links, const std::string& setting, const std::string& path,
+                 Problems& problems) {
+  const std::string place = normal(path, links);
+  const bool elsewhere = place != normal(path, false);
+  const std::string shown = "`" + path + "`" + (elsewhere ? " (that is `" + place + "`)" : "");
+  for (const char* kernel : {"/proc", "/sys", "/dev", "/run", "/var/run"}) {
+    if (!lies_in(place, kernel) && !lies_in(kernel, place)) continue;
+    problems.at(setting, shown + " would show `" + kernel + "` to every sandbox; name a directory of data");
+    return false;
   }
-
-  void check(const std::string& setting, const std::string& path) {
-    if (path.empty()) return;
-    if (judge(setting, path, normal(path, false)) && follow_links_) judge(setting, path, normal(path, true));
+  for (const Own& own : {Own{"state_dir", config.state_dir}, Own{"plugin_dir", config.plugin_dir},
+                         Own{"workdir", config.workdir}}) {
+    if (own.path.empty()) continue;
+    const std::string other = normal(own.path, elsewhere);
+    if (!lies_in(place, other) && !lies_in(other, place)) continue;
+    problems.at(setting,
+                shown + " overlaps `" + own.setting + "` (" + own.path + "); name another directory");
+    return false;
   }
-
- private:
-  bool judge(const std::string& setting, const std::string& path, const std::string& place) {
-    std::string shown = "`" + path + "`" + (place == normal(path, false) ? "" : " (that is `" + place + "`)");
-    for (const char* kernel : {"/proc", "/sys", "/dev", "/run", "/var/run"}) {
-      if (!lies_in(place, kernel) && !lies_in(kernel, place)) continue;
-      problems_.at(setting,
-                   shown + " would show `" + kernel + "` to every sandbox; name a directory of data");
-      return false;
-    }
-    for (const Own& own : own_) {
-      std::string other = normal(own.path, place != normal(path, false));
-      if (!lies_in(place, other) && !lies_in(other, place)) continue;
-      problems_.at(setting,
-                   shown + " overlaps `" + own.setting + "` (" + own.path + "); name another directory");
-      return false;
-    }
-    return true;
-  }
-
-  bool follow_links_;
-  Problems& problems_;
-  std::vector<Own> own_;
-};
+  return true;
+}
 
 // The gateway keeps other things there: another owner or mode for the sandboxes would break both.
 void check_workdir(const Config& config, bool follow_links, Problems& problems) {
@@ -246,11 +231,15 @@ void check_directories(const Config& config, bool follow_links, Problems& proble
   for (const Own& own : {Own{"state_dir", config.state_dir}, Own{"workdir", config.workdir}})
     if (!own.path.empty() && normal(own.path, false) == "/")
       problems.at(own.setting, "expected a directory of its own, got `/`");
-  DirectoryCheck directories(config, follow_links, problems);
+  const auto check = [&](const std::string& setting, const std::string& path) {
+    if (path.empty()) return;
+    if (check_shown(config, false, setting, path, problems) && follow_links)
+      check_shown(config, true, setting, path, problems);
+  };
   for (size_t i = 0; i < config.shared_dirs.size(); ++i)
-    directories.check(item("shared_dirs", i, "path"), config.shared_dirs[i].path);
+    check(item("shared_dirs", i, "path"), config.shared_dirs[i].path);
   for (const std::string_view path : split(config.toolchain_path, ':'))
-    directories.check("toolchain_path", std::string(path));
+    check("toolchain_path", std::string(path));
 }
 
 std::vector<std::string> warnings_of(const Config& config) {

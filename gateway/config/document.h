@@ -18,7 +18,6 @@ void parse_config(const Json& document, Config& config, Problems& problems);
 Json setting_from_text(const Setting& setting, const std::string& text, const std::string& name,
                        Problems& problems);
 
-Json config_document(const Config& config);
 Json default_value(const Setting& setting);
 
 // "a name of …", "an integer from 1 to 10", "one of `a`, `b`": what the setting takes.

@@ -2,6 +2,7 @@
 
 #include "gateway/config/document.h"
 #include "gateway/config/load.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -30,16 +31,6 @@ struct Writer {
   }
 };
 
-struct Copier {
-  const Field& from;
-
-  template <typename Value>
-  void operator()(Value* to) const {
-    *to = *std::get<Value*>(from);
-  }
-  void operator()(AnyJson to) const { *to.text = *std::get<AnyJson>(from).text; }
-};
-
 Json choice(const Setting& setting, const Field& field) {
   if (const auto* text = std::get_if<std::string*>(&field)) return **text;
   uint32_t value = 0;
@@ -57,13 +48,8 @@ Json value_of(const Setting& setting, const Field& field) {
 Json object_of(std::span<const Setting> table, const void* owner) {
   Json object = Json::object();
   for (const Setting& setting : table) {
-    Json* at = &object;
-    std::string_view path = setting.path;
-    for (size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
-      at = &(*at)[std::string(path.substr(0, dot))];
-      path.remove_prefix(dot + 1);
-    }
-    (*at)[std::string(path)] = value_of(setting, setting.field(const_cast<void*>(owner)));
+    const Json::json_pointer place("/" + join(split(setting.path, '.'), "/"));
+    object[place] = value_of(setting, setting.field(const_cast<void*>(owner)));
   }
   return object;
 }
@@ -77,9 +63,9 @@ Json items(const Setting& list, const std::vector<Item>& values) {
 
 }  // namespace
 
-Json default_value(const Setting& setting) { return value_of(setting, default_field(setting)); }
+Json default_value(const Setting& setting) { return value_of(setting, setting.field(nullptr)); }
 
-Json config_document(const Config& config) { return object_of(top_settings(), &config); }
+std::string config_to_json(const Config& config) { return object_of(top_settings(), &config).dump(); }
 
 std::vector<std::string> keep_start_settings(Config& config, const Config& running) {
   std::vector<std::string> changed;
@@ -88,7 +74,7 @@ std::vector<std::string> keep_start_settings(Config& config, const Config& runni
     const Field to = setting.field(&config), from = setting.field(const_cast<Config*>(&running));
     if (value_of(setting, to) == value_of(setting, from)) continue;
     changed.emplace_back(setting.path);
-    std::visit(Copier{from}, to);
+    std::visit([&from](auto value) { *value = *std::get<decltype(value)>(from); }, to);
   }
   return changed;
 }

@@ -272,13 +272,7 @@ class Loader {
     loaded_.places = places_.values;
   }
 
-  [[nodiscard]] Error failure() const {
-    size_t count = problems_.lines().size();
-    std::string text =
-        "cannot load the configuration: " + std::to_string(count) + (count == 1 ? " mistake" : " mistakes");
-    for (const std::string& line : problems_.lines()) text += "\n  " + line;
-    return invalid(std::move(text));
-  }
+  [[nodiscard]] Error failure() const { return mistakes("cannot load the configuration", problems_.lines()); }
 
   const LoadOptions& options_;
   Loaded loaded_;
@@ -314,6 +308,11 @@ std::string setting_prefix(const SettingPlaces& places, std::string_view path) {
   return (place.empty() ? "" : place + ": ") + "`" + std::string(path) + "`: ";
 }
 
+Error mistakes(const std::string& attempt, const std::vector<std::string>& lines) {
+  const char* what = lines.size() == 1 ? " mistake" : " mistakes";
+  return invalid(attempt + ": " + std::to_string(lines.size()) + what + "\n  " + join(lines, "\n  "));
+}
+
 Result<Loaded> load_config(const LoadOptions& options) {
   try {
     return Loader(options).load();
@@ -343,11 +342,7 @@ Result<Config> config_from_json(const std::string& document) {
   check_together(config, problems);
   check_directories(config, false, problems);
   if (problems.none()) return config;
-  std::string text = "cannot read the effective configuration:";
-  for (const std::string& line : problems.lines()) text += "\n  " + line;
-  return invalid(std::move(text));
+  return invalid("cannot read the effective configuration:\n  " + join(problems.lines(), "\n  "));
 }
-
-std::string config_to_json(const Config& config) { return config_document(config).dump(); }
 
 }  // namespace isogate

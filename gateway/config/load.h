@@ -49,6 +49,9 @@ std::string default_state_dir(const TextPairs& environment);
 // "isogate.yaml:3:12: `backends[0].config`: ", with the place of the value or of what is around it.
 std::string setting_prefix(const SettingPlaces& places, std::string_view path);
 
+// "cannot use isogate.yaml: 2 mistakes", and a line for each.
+Error mistakes(const std::string& attempt, const std::vector<std::string>& lines);
+
 // The message of an error has one line per mistake, each with its place (file:line:column, variable or
 // flag), the key, what was expected and, for a mistyped name, the nearest one.
 Result<Loaded> load_config(const LoadOptions& options);

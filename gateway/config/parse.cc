@@ -23,13 +23,6 @@ std::string shown(const Json& value) {
   return std::string(start) + (start.size() < text.size() ? "…" : "");
 }
 
-bool integral(const Json& value, double& number) {
-  if (!value.is_number_integer()) return false;
-  number = value.is_number_unsigned() ? static_cast<double>(value.get<uint64_t>())
-                                      : static_cast<double>(value.get<int64_t>());
-  return true;
-}
-
 // One object of the document against one table. `at` is the object's path in the document.
 class ObjectReader {
  public:
@@ -171,8 +164,8 @@ class ObjectReader {
 
   template <std::unsigned_integral Integer>
   bool take(const Setting& setting, const Json& value, const std::string&, Integer* target) {
-    double number = 0;
-    if (!integral(value, number)) return false;
+    if (!value.is_number_integer()) return false;
+    const auto number = value.get<double>();
     if ((number < setting.range.least || number > setting.range.most) && !(setting.or_zero && number == 0))
       return false;
     *target = static_cast<Integer>(value.get<uint64_t>() * setting.scale);
@@ -270,13 +263,8 @@ std::string range_text(const Setting& setting) {
 }
 
 std::string expected_value(const Setting& setting) {
-  if (!setting.choices.empty()) {
-    std::string text = "one of";
-    for (const Choice& choice : setting.choices)
-      text += (text.back() == 'f' ? " `" : ", `") + std::string(choice.name) + "`";
-    return text;
-  }
-  Field field = default_field(setting);
+  if (!setting.choices.empty()) return "one of `" + join(setting.choices, "`, `", &Choice::name) + "`";
+  Field field = setting.field(nullptr);
   if (std::holds_alternative<bool*>(field)) return "true or false";
   std::string range = range_text(setting);
   if (size_t dots = range.find(" … "); dots != std::string::npos) range.replace(dots, 5, " to ");

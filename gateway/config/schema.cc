@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
+#include <span>
 #include <valijson/adapters/nlohmann_json_adapter.hpp>
 #include <valijson/schema.hpp>
 #include <valijson/schema_parser.hpp>
@@ -48,58 +49,42 @@ Path path_of(const valijson::ValidationResults::Error& error) {
 }
 
 const Plain* value_at(const Plain& document, const Path& path) {
-  const Plain* at = &document;
-  for (const std::string& part : path) {
-    if (at->is_object() && at->contains(part))
-      at = &(*at)[part];
-    else if (const auto index = number_in<size_t>(part); at->is_array() && index && *index < at->size())
-      at = &(*at)[*index];
-    else
-      return nullptr;
-  }
-  return at;
+  Plain::json_pointer at;
+  for (const std::string& part : path) at /= part;
+  return document.contains(at) ? &document[at] : nullptr;
 }
 
-// The rules for the value at `path`, where they are unambiguous; nullptr: not found.
-class RuleFinder {
- public:
-  explicit RuleFinder(const Plain& schema) : schema_(schema) {}
-
-  [[nodiscard]] const Plain* find(const Path& path) const { return find(&schema_, path, 0, 0); }
-
- private:
-  const Plain* find(const Plain* rule, const Path& path, size_t at, size_t depth) const {
-    if (rule == nullptr || !rule->is_object() || depth > kMaxRuleDepth) return nullptr;
-    if (rule->contains("$ref")) return find(referred((*rule)["$ref"]), path, at, depth + 1);
-    if (at == path.size()) return rule;
-    if (const Plain* below = child(*rule, path[at]))
-      if (const Plain* found = find(below, path, at + 1, depth + 1)) return found;
-    for (const char* many : {"oneOf", "anyOf", "allOf"}) {
-      if (!rule->contains(many) || !(*rule)[many].is_array()) continue;
-      for (const Plain& one : (*rule)[many])
-        if (const Plain* found = find(&one, path, at, depth + 1)) return found;
-    }
+const Plain* referred(const Plain& schema, const Plain& reference) {
+  if (!reference.is_string() || reference.get_ref<const std::string&>().rfind("#", 0) != 0) return nullptr;
+  try {
+    return &schema.at(Plain::json_pointer(reference.get<std::string>().substr(1)));
+  } catch (const Plain::exception&) {
     return nullptr;
   }
+}
 
-  static const Plain* child(const Plain& rule, const std::string& part) {
-    if (rule.contains("properties") && rule["properties"].contains(part)) return &rule["properties"][part];
-    for (const char* rest : {"items", "additionalProperties"})
-      if (rule.contains(rest) && rule[rest].is_object()) return &rule[rest];
-    return nullptr;
+const Plain* rule_of_child(const Plain& rule, const std::string& part) {
+  if (rule.contains("properties") && rule["properties"].contains(part)) return &rule["properties"][part];
+  for (const char* rest : {"items", "additionalProperties"})
+    if (rule.contains(rest) && rule[rest].is_object()) return &rule[rest];
+  return nullptr;
+}
+
+// The rules for the value at `path` below that of `rule`, where they are unambiguous; nullptr: not found.
+const Plain* find_rule(const Plain& schema, const Plain* rule, std::span<const std::string> path,
+                       size_t depth = 0) {
+  if (rule == nullptr || !rule->is_object() || depth > kMaxRuleDepth) return nullptr;
+  if (rule->contains("$ref")) return find_rule(schema, referred(schema, (*rule)["$ref"]), path, depth + 1);
+  if (path.empty()) return rule;
+  if (const Plain* found = find_rule(schema, rule_of_child(*rule, path[0]), path.subspan(1), depth + 1))
+    return found;
+  for (const char* many : {"oneOf", "anyOf", "allOf"}) {
+    if (!rule->contains(many) || !(*rule)[many].is_array()) continue;
+    for (const Plain& one : (*rule)[many])
+      if (const Plain* found = find_rule(schema, &one, path, depth + 1)) return found;
   }
-
-  [[nodiscard]] const Plain* referred(const Plain& reference) const {
-    if (!reference.is_string() || reference.get_ref<const std::string&>().rfind("#", 0) != 0) return nullptr;
-    try {
-      return &schema_.at(Plain::json_pointer(reference.get<std::string>().substr(1)));
-    } catch (const Plain::exception&) {
-      return nullptr;
-    }
-  }
-
-  const Plain& schema_;
-};
+  return nullptr;
+}
 
 std::string quoted_end(const std::string& text) {  // "…: 'name'." or "… 'name'."
   size_t end = text.rfind('\''),
@@ -177,7 +162,7 @@ std::string misfits(valijson::ValidationResults& results, const Plain& schema, c
     std::string where = join(path, ".");
     std::string line =
         (where.empty() ? "" : "`" + where + "`: ") +
-        describe(error.description, path, RuleFinder(schema).find(path), value_at(document, path));
+        describe(error.description, path, find_rule(schema, &schema, path), value_at(document, path));
     if (!listed.insert(line).second) continue;
     if (listed.size() > kMaxMisfits) return text + "; and more";
     text += (text.empty() ? " " : "; ") + line;

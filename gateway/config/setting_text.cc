@@ -49,12 +49,6 @@ Json variables(std::string_view text) {
   return object;
 }
 
-Json names(std::string_view text) {
-  Json list = Json::array();
-  for (const std::string& part : parts(text)) list.push_back(part);
-  return list;
-}
-
 bool looks_like_json(const std::string& text) {
   std::string_view body = trimmed(text, kBlanks);
   return !body.empty() && (body[0] == '[' || body[0] == '{');
@@ -64,7 +58,7 @@ bool looks_like_json(const std::string& text) {
 
 Json setting_from_text(const Setting& setting, const std::string& text, const std::string& name,
                        Problems& problems) {
-  Field field = default_field(setting);
+  Field field = setting.field(nullptr);
   if (!setting.choices.empty() || std::holds_alternative<std::string*>(field)) return text;
   if (std::holds_alternative<bool*>(field)) return boolean(text);
   bool is_number = std::holds_alternative<uint32_t*>(field) || std::holds_alternative<uint64_t*>(field) ||
@@ -77,7 +71,7 @@ Json setting_from_text(const Setting& setting, const std::string& text, const st
   }
   if (std::holds_alternative<std::vector<SharedDirConfig>*>(field)) return shared_dirs(text);
   if (std::holds_alternative<TextMap*>(field)) return variables(text);
-  if (std::holds_alternative<TextList*>(field) || setting.path == "backends") return names(text);
+  if (std::holds_alternative<TextList*>(field) || setting.path == "backends") return parts(text);
   return text;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 std::string type_of(const Setting& setting) {
   if (!setting.choices.empty()) return join(setting.choices, " | ", &Choice::name);
-  Field field = default_field(setting);
+  Field field = setting.field(nullptr);
   if (std::holds_alternative<bool*>(field)) return "boolean";
   if (std::holds_alternative<double*>(field)) return "number";
   if (std::holds_alternative<uint32_t*>(field) || std::holds_alternative<uint64_t*>(field)) return "integer";

@@ -153,14 +153,14 @@ const Setting kBackendModes[] = {
                 "come with the gateway has a proxy.",
      .choices = kEgress},
     {.path = "config",
-     .field = [](void* owner) -> Field { return AnyJson{&static_cast<BackendConfig*>(owner)->config_json}; },
+     .field = [](void* owner) -> Field { return AnyJson{&owner_at<BackendConfig>(owner).config_json}; },
      .brief = "The plugin's own settings; they must fit its JSON Schema.",
      .details = "`isogate plugin describe` shows that schema."},
 };
 
 template <size_t Row>
 Field limit_field(void* owner) {
-  return &static_cast<BackendConfig*>(owner)->sandbox_limits.at_row(Row);
+  return &owner_at<BackendConfig>(owner).sandbox_limits.at_row(Row);
 }
 
 Range range_of(const LimitKind& kind) {

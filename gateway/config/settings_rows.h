@@ -5,9 +5,15 @@
 #include "gateway/config/settings_table.h"
 
 // The field of an owner: FIELD(Config, limits.max_execs).
-#define FIELD(Owner, member) [](void* owner) -> Field { return &static_cast<Owner*>(owner)->member; }
+#define FIELD(Owner, member) [](void* owner) -> Field { return &owner_at<Owner>(owner).member; }
 
 namespace isogate {
+
+template <typename Owner>
+Owner& owner_at(void* owner) {
+  static Owner defaults;
+  return owner == nullptr ? defaults : *static_cast<Owner*>(owner);
+}
 
 inline constexpr double kMiB = 1 << 20, kGiB = 1 << 30, kDay = 86400, kYear = 366 * kDay;
 

@@ -52,7 +52,7 @@ struct Typed {
 Json setting_schema(const Setting& setting) {
   Json schema;
   if (setting.choices.empty()) {
-    schema = std::visit(Typed{setting}, default_field(setting));
+    schema = std::visit(Typed{setting}, setting.field(nullptr));
   } else {
     schema["enum"] = Json::array();
     for (const Choice& choice : setting.choices) schema["enum"].push_back(choice.name);

@@ -22,23 +22,6 @@ std::span<const Setting> item_settings(const Setting& list) {
   return {};
 }
 
-Field default_field(const Setting& setting) {
-  static Config config;
-  static KeyConfig key;
-  static TlsClientConfig tls_client;
-  static SharedDirConfig shared_dir;
-  static BackendConfig backend;
-  auto among = [&](std::span<const Setting> table) {
-    return &setting >= table.data() && &setting < table.data() + table.size();
-  };
-  void* owner = &config;
-  if (among(key_settings())) owner = &key;
-  if (among(tls_client_settings())) owner = &tls_client;
-  if (among(shared_dir_settings())) owner = &shared_dir;
-  if (among(backend_settings())) owner = &backend;
-  return setting.field(owner);
-}
-
 std::string details_of(const Setting& setting) {
   std::string text(setting.details);
   const auto add = [&text](const char* sentence) {

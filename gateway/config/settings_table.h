@@ -2,7 +2,7 @@
 //
 // A setting knows its field: one accessor serves parsing and writing, and the default is what a fresh
 // Config holds. `owner` is a Config*, and for items of lists a KeyConfig*, TlsClientConfig*,
-// SharedDirConfig* or BackendConfig*.
+// SharedDirConfig* or BackendConfig*; nullptr is one with only defaults, which nobody changes.
 #pragma once
 
 #include <span>
@@ -18,6 +18,7 @@ using TextMap = std::vector<std::pair<std::string, std::string>>;
 
 struct AnyJson {
   std::string* text;  // a JSON object
+  std::string& operator*() const { return *text; }
 };
 using Field = std::variant<bool*, uint32_t*, uint64_t*, double*, std::string*, TextList*, TextMap*, AnyJson,
                            std::vector<KeyConfig>*, std::vector<TlsClientConfig>*,
@@ -61,9 +62,6 @@ std::span<const Setting> backend_settings();
 
 // The settings of a list's items; empty: it has none.
 std::span<const Setting> item_settings(const Setting& list);
-
-// Of an owner with only defaults; read-only. `setting` is one of the tables above.
-Field default_field(const Setting& setting);
 
 std::string details_of(const Setting& setting);  // with what `strictest` and `needs_restart` mean
 

@@ -17,9 +17,7 @@ void walk(const CommandInfo& command, const std::string& path, const Visit& visi
 }
 
 std::string command_names(const CommandInfo& command) {
-  std::vector<std::string> names;
-  for (const CommandInfo& inner : command.commands) names.push_back(inner.name);
-  return join(names, " ");
+  return join(command.commands, " ", &CommandInfo::name);
 }
 
 std::string option_names(const CommandInfo& command) {

@@ -149,7 +149,7 @@ class ConfigCheck {
   }
 
   void check_backends() {
-    auto tried = try_backends(config_);
+    auto tried = probe_backends(config_, 1);
     report_.interrupted = !tried.ok() && tried.error().status == ISOGATE_CANCELLED;
     if (!tried.ok()) return report_.notes.push_back("no backend was tried: " + tried.error().message);
     for (size_t i = 0; i < tried->size(); ++i) {
@@ -222,14 +222,6 @@ void hide_key_hashes(OrderedJson& document) {
   for (auto& key : *keys) key["sha256"] = kHidden;
 }
 
-// "cannot use …: 2 mistakes" and one line each, as load_config() has it.
-int report_mistakes(const std::string& file, const std::vector<std::string>& mistakes) {
-  std::string text = "cannot use " + file + ": " + std::to_string(mistakes.size()) +
-                     (mistakes.size() == 1 ? " mistake" : " mistakes");
-  for (const std::string& line : mistakes) text += "\n  " + line;
-  return report_config(invalid(text));
-}
-
 }  // namespace
 
 int run_config_check(const ConfigOptions& options) {
@@ -241,7 +233,7 @@ int run_config_check(const ConfigOptions& options) {
   const CheckReport report = ConfigCheck(*loaded).run();
   if (report.interrupted) return kInterrupted;
   for (const std::string& warning : report.warnings) complain(for_terminal("warning: " + warning));
-  if (!report.mistakes.empty()) return report_mistakes(file, report.mistakes);
+  if (!report.mistakes.empty()) return report_config(mistakes("cannot use " + file, report.mistakes));
   print(file + ": valid\n");
   for (const std::string& note : report.notes) print(for_terminal(note + "\n"));
   return kDone;

@@ -11,11 +11,13 @@
 #include "gateway/cli/copy_tree.h"
 #include "gateway/cli/output.h"
 #include "gateway/cli/progress.h"
+#include "lib/json.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
 
+using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostShown = 20;
@@ -101,9 +103,7 @@ class Copy {
   // ---- what is there
 
   Result<HttpAnswer> stat(const Side& side, const std::string& path) {
-    HttpRequest request{.method = "POST", .target = "/workspace/stat", .content_type = "application/json"};
-    request.body = file_body(file_options<FileOptions>(side, path)).dump();
-    return client_->call(request);
+    return client_->call(post("/workspace/stat", file_body(file_options<FileOptions>(side, path))));
   }
 
   // False: what went wrong is reported, and exit_code_ is set. A missing file is found to be nothing.
@@ -132,8 +132,7 @@ class Copy {
   }
 
   static std::string type_of(const HttpAnswer& answer) {
-    const OrderedJson body = OrderedJson::parse(answer.body, nullptr, false);
-    return body.is_object() && body.contains("type") && body["type"].is_string() ? body["type"] : "";
+    return text_at(Json::parse(answer.body, nullptr, false), "type");
   }
 
   template <typename Options>

@@ -107,14 +107,13 @@ void tell_what_ended_it(const ExecEnd& end) {
 }
 
 Result<void> show_output(const Json& answer, const char* name, int fd) {
-  auto text = answer.find(name), encoding = answer.find(std::string(name) + "_encoding");
-  if (text == answer.end() || !text->is_string())
-    return Error{ISOGATE_LOST, 0, "the gateway's answer has no " + std::string(name)};
-  if (encoding != answer.end() && *encoding == "base64") {
-    auto bytes = from_base64(text->get_ref<const std::string&>());
+  const Json& text = member(answer, name);
+  if (!text.is_string()) return Error{ISOGATE_LOST, 0, "the gateway's answer has no " + std::string(name)};
+  if (text_at(answer, (std::string(name) + "_encoding").c_str()) == "base64") {
+    auto bytes = from_base64(text.get_ref<const std::string&>());
     return bytes.ok() ? write_all(fd, *bytes) : Result<void>(bytes.error());
   }
-  return write_all(fd, text->get_ref<const std::string&>());
+  return write_all(fd, text.get_ref<const std::string&>());
 }
 
 Result<void> show_outputs(const Json& answer) {
@@ -130,12 +129,10 @@ int failed(const Error& error, bool json) {
 
 // A refusal of an exec is never the program's own exit code; its output until then is shown.
 int refused(const HttpAnswer& answer, bool json) {
-  Json body = Json::parse(answer.body, nullptr, false);
-  if (!json && body.is_object() && body.contains("error") && body["error"].is_object()) {
-    Json details = body["error"].value("details", Json::object());
-    if (details.is_object() && details.contains("stdout"))
-      if (auto shown = show_outputs(details); !shown.ok()) complain(shown.error().message);
-  }
+  const Json body = Json::parse(answer.body, nullptr, false);
+  const Json& details = member(member(body, "error"), "details");
+  if (!json && details.contains("stdout"))
+    if (auto shown = show_outputs(details); !shown.ok()) complain(shown.error().message);
   report_refusal(answer, json);
   return kGateway;
 }
@@ -234,7 +231,7 @@ int end_with(const ExecEnd& end, bool json) {
 }
 
 Result<void> check_terminal() {
-  if (stdin_is_terminal()) return {};
+  if (::isatty(0) != 0) return {};
   return invalid("stdin is no terminal, and the program's terminal needs one: see `exec -i`");
 }
 

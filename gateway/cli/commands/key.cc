@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "gateway/cli/cli.h"
 #include "gateway/cli/options.h"
 #include "gateway/cli/output.h"
+#include "gateway/cli/terminal.h"
 #include "lib/fd.h"
 #include "lib/hash.h"
 
@@ -35,33 +35,6 @@ Result<std::string> read_line(int fd) {
   return line;
 }
 
-// While it lives, signals that end or stop this program wait, and can be watched for.
-class HeldSignals {
- public:
-  HeldSignals() {
-    sigset_t ending;
-    ::sigemptyset(&ending);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP})
-      if (!is_ignored(number)) ::sigaddset(&ending, number);
-    ::sigprocmask(SIG_BLOCK, &ending, &before_);
-    fd_.reset(::signalfd(-1, &ending, SFD_CLOEXEC));
-  }
-  HeldSignals(const HeldSignals&) = delete;
-  HeldSignals& operator=(const HeldSignals&) = delete;
-  ~HeldSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  // False: one came before `fd` could be read.
-  [[nodiscard]] bool wait_for(int fd) const {
-    pollfd watched[2] = {{fd, POLLIN, 0}, {fd_.get(), POLLIN, 0}};
-    while (::poll(watched, 2, -1) < 0 && errno == EINTR) {
-    }
-    return watched[1].revents == 0;
-  }
-
- private:
-  sigset_t before_{};
-  Fd fd_;
-};
-
 Result<std::string> ask_without_echo() {
   Fd terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC));
   termios before{};
@@ -69,12 +42,16 @@ Result<std::string> ask_without_echo() {
     return os_error("cannot ask on the terminal", errno);
   termios silent = before;
   silent.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-  silent.c_lflag |= ICANON;   // a line can be read as soon as anything can
-  const HeldSignals signals;  // whatever comes, the terminal shows again what is typed
+  silent.c_lflag |= ICANON;  // a line can be read as soon as anything can
+  // Whatever comes, the terminal shows again what is typed.
+  const HeldSignals signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
   [[maybe_unused]] auto asked = write_all(terminal.get(), "Key: ");
   ::tcsetattr(terminal.get(), TCSAFLUSH, &silent);
-  auto line = signals.wait_for(terminal.get()) ? read_line(terminal.get())
-                                               : Error{ISOGATE_CANCELLED, EINTR, "interrupted"};
+  pollfd watched[2] = {{terminal.get(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+  while (::poll(watched, 2, -1) < 0 && errno == EINTR) {
+  }
+  auto line =
+      watched[1].revents == 0 ? read_line(terminal.get()) : Error{ISOGATE_CANCELLED, EINTR, "interrupted"};
   ::tcsetattr(terminal.get(), TCSAFLUSH, &before);
   asked = write_all(terminal.get(), "\n");
   return line;
@@ -82,11 +59,12 @@ Result<std::string> ask_without_echo() {
 
 }  // namespace
 
-int run_key_new(bool json, bool e2b) {
+int run_key_new(const KeyOptions& options) {
   // E2B's SDKs know their keys by their form; the digits are 256 random bits.
-  std::string key = e2b ? "e2b_" + sha256_hex(random_bytes(32)) : "isg_" + base32_lower(random_bytes(32));
+  std::string key =
+      options.e2b ? "e2b_" + sha256_hex(random_bytes(32)) : "isg_" + base32_lower(random_bytes(32));
   std::string hash = sha256_hex(key);
-  if (json) {
+  if (options.json) {
     print("{\"key\":\"" + key + "\",\"sha256\":\"" + hash + "\"}\n");
     return kDone;
   }
@@ -96,7 +74,7 @@ int run_key_new(bool json, bool e2b) {
   return kDone;
 }
 
-int run_key_hash(bool json) {
+int run_key_hash(const KeyOptions& options) {
   const bool asks = ::isatty(0) != 0;
   auto key = asks ? ask_without_echo() : read_line(0);
   pollfd more = {0, POLLIN, 0};  // nothing is waited for
@@ -119,7 +97,7 @@ int run_key_hash(bool json) {
     complain("warning: a key of " + std::to_string(key->size()) +
              " characters can be guessed by who has its hash; `isogate key new` makes a good one");
   std::string hash = sha256_hex(*key);
-  print(json ? "{\"sha256\":\"" + hash + "\"}\n" : hash + "\n");
+  print(options.json ? "{\"sha256\":\"" + hash + "\"}\n" : hash + "\n");
   return kDone;
 }
 

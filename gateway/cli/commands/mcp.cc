@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -35,11 +34,6 @@ constexpr int kParseError = -32700, kInvalidRequest = -32600, kInternalError = -
 constexpr int kTooLarge = 413, kTakenNote = 202;  // of HTTP
 constexpr const char* kRevisionKey = "io.modelcontextprotocol/protocolVersion";
 
-const Json* member_of(const Json& object, std::string_view name) {
-  const auto found = object.is_object() ? object.find(name) : object.end();
-  return object.is_object() && found != object.end() ? &*found : nullptr;
-}
-
 // A request, or what only the gateway can judge.
 struct McpCall {
   std::string text;    // as it came
@@ -58,42 +52,29 @@ std::string header_value(const std::string& text) {
   return plain ? text : "=?base64?" + base64_encode(text) + "?=";
 }
 
-// The parameter that the header Mcp-Name repeats.
-const Json* named_by(const std::string& method, const Json& params) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kNames = {
-      {{"tools/call", "name"},
-       {"prompts/get", "name"},
-       {"resources/read", "uri"},
-       {"tasks/get", "taskId"},
-       {"tasks/update", "taskId"},
-       {"tasks/cancel", "taskId"}}};
-  for (const auto& [of, name] : kNames)
-    if (method == of) return member_of(params, name);
-  return nullptr;
-}
+// Of methods, the parameter that the header Mcp-Name repeats.
+constexpr std::pair<std::string_view, const char*> kNamedBy[] = {
+    {"tools/call", "name"},  {"prompts/get", "name"},    {"resources/read", "uri"},
+    {"tasks/get", "taskId"}, {"tasks/update", "taskId"}, {"tasks/cancel", "taskId"}};
 
 void add_modern_headers(McpCall& call, const Json& params, const Json& revision) {
-  const auto add = [&call](const char* name, const Json* value) {
-    if (value != nullptr && value->is_string())
-      call.headers.emplace_back(name, header_value(value->get_ref<const std::string&>()));
+  const auto add = [&call](const char* name, const Json& value) {
+    if (value.is_string()) call.headers.emplace_back(name, header_value(value.get_ref<const std::string&>()));
   };
   call.modern = true;
-  add("MCP-Protocol-Version", &revision);
+  add("MCP-Protocol-Version", revision);
   call.headers.emplace_back("Mcp-Method", header_value(call.method));
-  add("Mcp-Name", named_by(call.method, params));
+  for (const auto& [method, name] : kNamedBy)
+    if (call.method == method) add("Mcp-Name", member(params, name));
 }
 
 std::shared_ptr<McpCall> call_of(std::string_view text, const Json& message) {
   auto call = std::make_shared<McpCall>();
   call->text = text;
   call->method = text_at(message, "method");
-  if (const Json* id = member_of(message, "id");
-      id != nullptr && (id->is_string() || id->is_number_integer()))
-    call->id = id->dump();
-  const Json* params = member_of(message, "params");
-  const Json* meta = params == nullptr ? nullptr : member_of(*params, "_meta");
-  if (const Json* revision = meta == nullptr ? nullptr : member_of(*meta, kRevisionKey))
-    add_modern_headers(*call, *params, *revision);
+  if (const Json& id = member(message, "id"); id.is_string() || id.is_number_integer()) call->id = id.dump();
+  const Json &params = member(message, "params"), &meta = member(params, "_meta");
+  if (meta.contains(kRevisionKey)) add_modern_headers(*call, params, meta[kRevisionKey]);
   return call;
 }
 
@@ -143,9 +124,7 @@ class McpOverStdio {
     const bool is_notification = !text_at(message, "method").empty() && !message.contains("id");
     if (!is_notification) return start(call_of(line, message));
     if (message["method"] != "notifications/cancelled") return;  // the gateway keeps no state of a client
-    const Json* params = member_of(message, "params");
-    const Json* id = params == nullptr ? nullptr : member_of(*params, "requestId");
-    if (id != nullptr) cancel(id->dump());
+    cancel(member(member(message, "params"), "requestId").dump());
   }
 
   void cancel(const std::string& id) {
@@ -230,8 +209,8 @@ class McpOverStdio {
   bool pass(const McpCall& call, const std::string& text) {
     const Json message = Json::parse(text, nullptr, false);
     if (!message.is_array() && text_at(message, "jsonrpc") != "2.0") return false;
-    const Json* id = member_of(message, "id");
-    if (id != nullptr && id->is_null() && !call.id.empty()) {  // it could not be read there
+    const bool lacks_id = message.contains("id") && message["id"].is_null();
+    if (lacks_id && !call.id.empty()) {  // it could not be read there
       Json with_id = message;
       with_id["id"] = Json::parse(call.id);
       print_line(with_id.dump(), &call);

@@ -74,7 +74,7 @@ int ask_gateway(HttpClient& client, bool json) {
 int probe_here(const ProbeOptions& options) {
   auto loaded = load_config(load_options(options.config));
   if (!loaded.ok()) return report_config(loaded.error());
-  auto backends = probe_backends(loaded->config);
+  auto backends = probe_backends(loaded->config, loaded->config.require_remote ? 3 : 1);
   if (backends.ok()) return show_report(report_of(loaded->config, *backends), options.client.json);
   if (backends.error().status == ISOGATE_CANCELLED) return kInterrupted;
   complain(backends.error().message);
