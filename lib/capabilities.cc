@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <span>
-#include <string>
 
 #include "lib/limits.h"
 
@@ -34,17 +33,9 @@ std::string_view name_of(std::span<const Name> table, uint32_t value) {
 
 }  // namespace
 
-const std::vector<std::pair<uint64_t, std::string_view>>& capability_table() {
-  static const std::vector<std::string> limits = [] {
-    std::vector<std::string> names;
-    for (const LimitKind& kind : kLimitKinds) {
-      const std::string name = std::string("limit_") + kind.word;
-      names.insert(names.end(), {name, name + "_sampled", "sandbox_" + name});
-    }
-    return names;
-  }();
-  static const std::vector<std::pair<uint64_t, std::string_view>> table = [] {
-    std::vector<std::pair<uint64_t, std::string_view>> rows = {
+const std::vector<std::pair<uint64_t, std::string>>& capability_table() {
+  static const std::vector<std::pair<uint64_t, std::string>> table = [] {
+    std::vector<std::pair<uint64_t, std::string>> rows = {
         {ISOGATE_CAP_PTY, "pty"},
         {ISOGATE_CAP_USER, "user"},
         {ISOGATE_CAP_SCOPE_SANDBOX, "scope_sandbox"},
@@ -60,12 +51,13 @@ const std::vector<std::pair<uint64_t, std::string_view>>& capability_table() {
         {ISOGATE_CAP_PORTS, "ports"},
         {ISOGATE_CAP_KEPT_EXECS, "kept_execs"},
     };
-    auto name = limits.begin();
-    for (const LimitKind& kind : kLimitKinds)
-      for (const uint64_t bit : {kind.exec, kind.sampled, kind.sandbox}) {
-        if (bit != 0) rows.emplace_back(bit, *name);
-        ++name;
-      }
+    for (const LimitKind& kind : kLimitKinds) {
+      const std::string name = std::string("limit_") + kind.word;
+      rows.emplace_back(kind.exec, name);
+      rows.emplace_back(kind.sampled, name + "_sampled");
+      rows.emplace_back(kind.sandbox, "sandbox_" + name);
+    }
+    std::erase_if(rows, [](const auto& row) { return row.first == 0; });
     std::sort(rows.begin(), rows.end());
     return rows;
   }();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -10,7 +11,7 @@
 namespace isogate {
 
 // Every capability of the ABI, by its bit.
-const std::vector<std::pair<uint64_t, std::string_view>>& capability_table();
+const std::vector<std::pair<uint64_t, std::string>>& capability_table();
 
 // Those of them that this ABI knows.
 uint64_t known_capabilities(uint64_t capabilities);

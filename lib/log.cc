@@ -145,17 +145,6 @@ Result<int> level_of(const std::string& name) {
   return static_cast<int>(found - std::begin(kLevels));
 }
 
-Result<void> begin(std::string process, const std::string& level, Fd out) {
-  auto threshold = level_of(level);
-  if (!threshold) return threshold.error();
-  State& at = state();
-  std::lock_guard lock(at.mutex);
-  at.process = std::move(process);
-  at.sink->use(std::move(out));
-  detail::threshold.store(*threshold, std::memory_order_relaxed);
-  return {};
-}
-
 }  // namespace
 
 void detail::write(Level level, std::string_view event, Fields fields) noexcept {
@@ -208,14 +197,21 @@ Result<Fd> open_file(const std::string& path) {
 }
 
 Result<void> start(std::string process, const std::string& level, const std::string& file) {
-  if (file.empty()) return begin(std::move(process), level, Fd());
+  if (file.empty()) return start(std::move(process), level, Fd());
   auto out = open_file(file);
   if (!out) return out.error();
-  return begin(std::move(process), level, std::move(*out));
+  return start(std::move(process), level, std::move(*out));
 }
 
 Result<void> start(std::string process, const std::string& level, Fd out) {
-  return begin(std::move(process), level, std::move(out));
+  auto threshold = level_of(level);
+  if (!threshold) return threshold.error();
+  State& at = state();
+  std::lock_guard lock(at.mutex);
+  at.process = std::move(process);
+  at.sink->use(std::move(out));
+  detail::threshold.store(*threshold, std::memory_order_relaxed);
+  return {};
 }
 
 std::string format(Level level, std::string_view event, Fields fields) {

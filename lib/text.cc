@@ -96,45 +96,30 @@ size_t plain_until(std::string_view text, size_t i) {
 
 constexpr char kHex[] = "0123456789abcdef";
 
+constexpr char kEscapeLetters[] = "btn\0fr";  // of the control characters from \b on
+
+// What stands behind the backslash; 0: the byte has only its number.
+char escape_letter(uint8_t byte) {
+  if (byte >= 0x20) return static_cast<char>(byte);
+  return byte >= '\b' && byte <= '\r' ? kEscapeLetters[byte - '\b'] : '\0';
+}
+
 void append_escape(std::string& out, uint8_t byte) {
-  switch (byte) {
-    case '"':
-      out += "\\\"";
-      return;
-    case '\\':
-      out += "\\\\";
-      return;
-    case '\b':
-      out += "\\b";
-      return;
-    case '\f':
-      out += "\\f";
-      return;
-    case '\n':
-      out += "\\n";
-      return;
-    case '\r':
-      out += "\\r";
-      return;
-    case '\t':
-      out += "\\t";
-      return;
-    default:
-      out += "\\u00";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
+  if (const char escape[] = {'\\', escape_letter(byte)}; escape[1] != '\0') {
+    out.append(escape, sizeof escape);
+    return;
   }
+  out += "\\u00";
+  out += kHex[byte >> 4];
+  out += kHex[byte & 15];
 }
 
 // How many bytes longer it is in JSON.
 size_t bytes_of_escapes(std::string_view text) {
   size_t more = 0;
   for (size_t i = plain_until(text, 0); i < text.size(); i = plain_until(text, i))
-    for (; i < text.size() && must_escape(byte_at(text, i)); ++i) {
-      const uint8_t byte = byte_at(text, i);
-      const bool has_letter = byte >= 0x20 || (byte >= '\b' && byte <= '\r' && byte != '\v');
-      more += has_letter ? 1 : 5;
-    }
+    for (; i < text.size() && must_escape(byte_at(text, i)); ++i)
+      more += escape_letter(byte_at(text, i)) != '\0' ? 1 : 5;
   return more;
 }
 

@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,32 +25,106 @@
 #include "gateway/base/process_status.h"
 #include "lib/error.h"
 
-// The single steps that privileges.h puts in order. Each returns the kernel's result.
-namespace isogate::privileges {
-
-// A credential is per thread: giving one up in one thread leaves it in the others.
-Result<void> require_single_thread();
-
-Result<void> reduce_bounding_set(uint64_t keep);
-Result<void> clear_ambient_set();
-// Sets permitted and effective to `keep`, inheritable to nothing.
-Result<void> set_capabilities(uint64_t keep);
-// uid 0 means nothing any more, and none of it can be taken back. Left out, with no error, without
-// CAP_SETPCAP.
-Result<void> lock_securebits();
-Result<void> forbid_new_privileges();
-Result<void> forbid_dumps();
-Result<void> set_ids(uid_t uid, gid_t gid, const std::vector<gid_t>& groups);
-
-// No capability in any of the five sets, no_new_privs, not dumpable, and no way back to uid 0.
-Result<void> verify_powerless();
-
-}  // namespace isogate::privileges
-
 namespace isogate {
 namespace {
 
-using namespace privileges;
+// The steps that the functions below put in order. Each returns the kernel's result.
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kHelperThread = true;  // ThreadSanitizer runs one of its own
+#else
+constexpr bool kHelperThread = false;
+#endif
+
+std::string hex_mask(uint64_t mask) {
+  std::array<char, 16> digits{};
+  const auto end = std::to_chars(digits.begin(), digits.end(), mask, 16).ptr;
+  return "0x" + std::string(digits.begin(), end);
+}
+
+Error still_has(const std::string& what) {
+  return {ISOGATE_INTERNAL, 0, "privileges were dropped, but the process still has " + what};
+}
+
+// A credential is per thread: giving one up in one thread leaves it in the others.
+Result<void> require_single_thread() {
+  auto status = read_process_status();
+  if (!status) return status.error();
+  if (status->threads != 1 && !kHelperThread)
+    return Error{ISOGATE_INTERNAL, 0,
+                 "cannot drop privileges: " + std::to_string(status->threads) +
+                     " threads run already, and each has its own privileges"};
+  return {};
+}
+
+Result<void> reduce_bounding_set(uint64_t keep) {
+  for (int cap = 0; cap < 64; ++cap) {
+    const int present = ::prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
+    if (present < 0) break;  // EINVAL: beyond the last capability of this kernel
+    if (present == 0 || (keep >> cap & 1) != 0) continue;
+    if (::prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0)
+      return os_error("cannot drop capability " + std::to_string(cap) + " from the bounding set", errno);
+  }
+  return {};
+}
+
+Result<void> clear_ambient_set() {
+  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
+    return os_error("cannot clear the ambient capabilities", errno);
+  return {};
+}
+
+// Sets permitted and effective to `keep`, inheritable to nothing.
+Result<void> set_capabilities(uint64_t keep) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  for (int half = 0; half < 2; ++half)
+    data[half].effective = data[half].permitted = static_cast<uint32_t>(keep >> (32 * half));
+  if (::syscall(SYS_capset, &header, data) != 0)
+    return os_error("cannot set the capabilities to " + hex_mask(keep), errno);
+  return {};
+}
+
+// uid 0 means nothing any more, and none of it can be taken back. Left out, with no error, without
+// CAP_SETPCAP.
+Result<void> lock_securebits() {
+  const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |
+                             SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
+                             SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+  if (::prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) != 0 && errno != EPERM)
+    return os_error("cannot lock the securebits", errno);
+  return {};
+}
+
+Result<void> forbid_new_privileges() {
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return os_error("cannot set no_new_privs", errno);
+  return {};
+}
+
+Result<void> forbid_dumps() {
+  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return os_error("cannot make the process undumpable", errno);
+  return {};
+}
+
+Result<void> set_ids(uid_t uid, gid_t gid, const std::vector<gid_t>& groups) {
+  if (::setgroups(groups.size(), groups.data()) != 0)
+    return os_error("cannot set the supplementary groups", errno);
+  if (::setresgid(gid, gid, gid) != 0) return os_error("cannot become gid " + std::to_string(gid), errno);
+  if (::setresuid(uid, uid, uid) != 0) return os_error("cannot become uid " + std::to_string(uid), errno);
+  return {};
+}
+
+// No capability in any of the five sets, no_new_privs, not dumpable, and no way back to uid 0.
+Result<void> verify_powerless() {
+  auto status = read_process_status();
+  if (!status) return status.error();
+  const uint64_t all = status->inheritable | status->permitted | status->effective | status->ambient;
+  if (all != 0) return still_has("capabilities " + hex_mask(all));
+  if (!status->no_new_privs) return still_has("no no_new_privs");
+  if (::prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0) return still_has("the right to be dumped");
+  if (::setresuid(static_cast<uid_t>(-1), 0, static_cast<uid_t>(-1)) == 0) return still_has("a way to uid 0");
+  return {};
+}
 
 struct Account {
   uid_t uid = 0;
@@ -160,114 +236,7 @@ Result<void> check_loader_environment() {
   return {};
 }
 
-}  // namespace isogate
-
-namespace isogate::privileges {
 namespace {
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kHelperThread = true;  // ThreadSanitizer runs one of its own
-#else
-constexpr bool kHelperThread = false;
-#endif
-
-std::string hex_mask(uint64_t mask) {
-  static const char digits[] = "0123456789abcdef";
-  std::string text;
-  do {
-    text.insert(text.begin(), digits[mask & 15]);
-    mask >>= 4;
-  } while (mask != 0);
-  return "0x" + text;
-}
-
-Error still_has(const std::string& what) {
-  return {ISOGATE_INTERNAL, 0, "privileges were dropped, but the process still has " + what};
-}
-
-}  // namespace
-
-Result<void> require_single_thread() {
-  auto status = read_process_status();
-  if (!status) return status.error();
-  if (status->threads != 1 && !kHelperThread)
-    return Error{ISOGATE_INTERNAL, 0,
-                 "cannot drop privileges: " + std::to_string(status->threads) +
-                     " threads run already, and each has its own privileges"};
-  return {};
-}
-
-Result<void> reduce_bounding_set(uint64_t keep) {
-  for (int cap = 0; cap < 64; ++cap) {
-    const int present = ::prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
-    if (present < 0) break;  // EINVAL: beyond the last capability of this kernel
-    if (present == 0 || (keep >> cap & 1) != 0) continue;
-    if (::prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0)
-      return os_error("cannot drop capability " + std::to_string(cap) + " from the bounding set", errno);
-  }
-  return {};
-}
-
-Result<void> clear_ambient_set() {
-  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
-    return os_error("cannot clear the ambient capabilities", errno);
-  return {};
-}
-
-Result<void> set_capabilities(uint64_t keep) {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct data[2]{};
-  for (int half = 0; half < 2; ++half)
-    data[half].effective = data[half].permitted = static_cast<uint32_t>(keep >> (32 * half));
-  if (::syscall(SYS_capset, &header, data) != 0)
-    return os_error("cannot set the capabilities to " + hex_mask(keep), errno);
-  return {};
-}
-
-Result<void> lock_securebits() {
-  const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |
-                             SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
-                             SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
-  if (::prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) != 0 && errno != EPERM)
-    return os_error("cannot lock the securebits", errno);
-  return {};
-}
-
-Result<void> forbid_new_privileges() {
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return os_error("cannot set no_new_privs", errno);
-  return {};
-}
-
-Result<void> forbid_dumps() {
-  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return os_error("cannot make the process undumpable", errno);
-  return {};
-}
-
-Result<void> set_ids(uid_t uid, gid_t gid, const std::vector<gid_t>& groups) {
-  if (::setgroups(groups.size(), groups.data()) != 0)
-    return os_error("cannot set the supplementary groups", errno);
-  if (::setresgid(gid, gid, gid) != 0) return os_error("cannot become gid " + std::to_string(gid), errno);
-  if (::setresuid(uid, uid, uid) != 0) return os_error("cannot become uid " + std::to_string(uid), errno);
-  return {};
-}
-
-Result<void> verify_powerless() {
-  auto status = read_process_status();
-  if (!status) return status.error();
-  const uint64_t all = status->inheritable | status->permitted | status->effective | status->ambient;
-  if (all != 0) return still_has("capabilities " + hex_mask(all));
-  if (!status->no_new_privs) return still_has("no no_new_privs");
-  if (::prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0) return still_has("the right to be dumped");
-  if (::setresuid(static_cast<uid_t>(-1), 0, static_cast<uid_t>(-1)) == 0) return still_has("a way to uid 0");
-  return {};
-}
-
-}  // namespace isogate::privileges
-
-namespace isogate {
-namespace {
-
-using namespace privileges;
 
 constexpr uid_t kNobody = 65534;
 
@@ -327,15 +296,11 @@ Result<void> enter_quarantine() {
   leave_network(root);
   // Without uid 0 and without a user namespace this may fail; no_new_privs then makes the set unreachable.
   if (auto reduced = reduce_bounding_set(0); !reduced && root) return reduced;
-  if (auto cleared = clear_ambient_set(); !cleared) return cleared;
-  if (auto locked = lock_securebits(); !locked) return locked;
-  if (root) {
-    if (auto changed = set_ids(kNobody, kNobody, {}); !changed) return changed;
-  }
-  if (auto limited = set_limits(); !limited) return limited;
-  if (auto emptied = set_capabilities(0); !emptied) return emptied;
-  if (auto forbidden = forbid_new_privileges(); !forbidden) return forbidden;
-  if (auto forbidden = forbid_dumps(); !forbidden) return forbidden;
+  auto dropped = in_order(
+      clear_ambient_set, lock_securebits,
+      [root] { return root ? set_ids(kNobody, kNobody, {}) : Result<void>(); }, set_limits,
+      [] { return set_capabilities(0); }, forbid_new_privileges, forbid_dumps);
+  if (!dropped) return dropped;
   std::vector<FilterRule> rules(front_filter_rules().begin(), front_filter_rules().end());
   std::erase_if(rules, [](const FilterRule& rule) {
     return std::string_view(rule.system_call) == "socket" ||

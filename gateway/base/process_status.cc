@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <string>
 #include <string_view>
 
@@ -28,19 +27,12 @@ class Lines {
     std::vector<uint64_t> found;
     const auto value = line_field(text_, key);
     if (!value) missing_ = key;
-    std::string_view line = value.value_or("");
-    while (!line.empty()) {
-      const size_t start = line.find_first_not_of(" \t");
-      if (start == std::string_view::npos) break;
-      line.remove_prefix(start);
-      uint64_t number = 0;
-      const auto end = std::from_chars(line.data(), line.data() + line.size(), number, base);
-      if (end.ec != std::errc()) {
-        missing_ = key;
-        break;
-      }
-      found.push_back(number);
-      line.remove_prefix(static_cast<size_t>(end.ptr - line.data()));
+    for (std::string_view rest = value.value_or(""); !rest.empty(); rest = trimmed(rest)) {
+      const std::string_view word = rest.substr(0, rest.find_first_of(" \t"));
+      const auto number = number_in<uint64_t>(word, base);
+      if (!number) missing_ = key;
+      found.push_back(number.value_or(0));
+      rest.remove_prefix(word.size());
     }
     return found;
   }

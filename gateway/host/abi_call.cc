@@ -1,7 +1,5 @@
 #include "gateway/host/abi_call.h"
 
-#include <cstring>
-
 #include "gateway/host/text.h"
 
 namespace isogate {
@@ -44,12 +42,16 @@ const char* meaning(isogate_status status) {
 
 }  // namespace
 
-AbiCall::AbiCall(int cancel_fd, int64_t deadline_ns, std::string_view request_id) {
+AbiCall::AbiCall(int cancel_fd) {
   call.struct_size = sizeof call;
   call.cancel_fd = cancel_fd;
-  call.deadline_ns = deadline_ns;
-  call.request_id = abi_str(request_id);
+  call.deadline_ns = INT64_MAX;
   error.struct_size = sizeof error;
+}
+
+AbiCall::AbiCall(const ipc::CallHeader& header) : AbiCall(header.cancel.get()) {
+  call.deadline_ns = header.deadline_ns;
+  call.request_id = abi_str(header.request_id);
 }
 
 bool is_known(isogate_status status) { return status >= ISOGATE_OK && status <= ISOGATE_NO_SANDBOX; }
@@ -59,8 +61,7 @@ Error plugin_failure(isogate_status status, const isogate_error& error) {
   const bool known = is_known(status);
   failure.status = known ? status : ISOGATE_INTERNAL;
   failure.os_errno = error.os_errno;
-  size_t length = ::strnlen(error.message, sizeof error.message);
-  failure.message = clean_text({error.message, length}, sizeof error.message - 1);
+  failure.message = clean_text(error.message);
   if (!known)
     failure.message = "the plugin answered with the unknown status " + std::to_string(status) +
                       (failure.message.empty() ? "" : ": " + failure.message);

@@ -4,14 +4,16 @@
 #include <string>
 #include <string_view>
 
+#include "gateway/ipc/messages.h"
 #include "lib/error.h"
 
 namespace isogate {
 
 inline isogate_str abi_str(std::string_view text) { return {text.data(), text.size()}; }
 
-struct AbiCall {  // borrows request_id
-  AbiCall(int cancel_fd, int64_t deadline_ns, std::string_view request_id);
+struct AbiCall {
+  explicit AbiCall(const ipc::CallHeader& header);  // borrows it
+  explicit AbiCall(int cancel_fd);                  // a call of this host's own, without a deadline
   isogate_call call{};
   isogate_error error{};  // for the plugin to fill
 };

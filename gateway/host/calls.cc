@@ -1,7 +1,5 @@
 #include "gateway/host/calls.h"
 
-#include <cstring>
-
 #include "gateway/host/abi_call.h"
 #include "gateway/host/item_sink.h"
 #include "gateway/host/requests.h"
@@ -17,19 +15,6 @@ namespace {
 
 using Value = decltype(ipc::Reply::value);
 
-AbiCall abi_of(const ipc::CallHeader& header) {
-  return {header.cancel.get(), header.deadline_ns, header.request_id};
-}
-
-std::string fixed_text(const char* text, size_t size) {
-  return clean_text({text, ::strnlen(text, size)}, size - 1);
-}
-
-ipc::Entry entry_of(const isogate_entry& entry) {
-  bool known = entry.type >= ISOGATE_ENTRY_REGULAR && entry.type <= ISOGATE_ENTRY_OTHER;
-  return {known ? entry.type : ISOGATE_ENTRY_OTHER, entry.mode & 07777, entry.size, entry.mtime_ns, {}};
-}
-
 // probe() may claim no more than the descriptor does.
 Result<Value> take_probe(const isogate_probe& probe, const Description& description) {
   if (probe.verdict < ISOGATE_PROBE_AVAILABLE || probe.verdict > ISOGATE_PROBE_UNAVAILABLE)
@@ -44,8 +29,7 @@ Result<Value> take_probe(const isogate_probe& probe, const Description& descript
   if (const uint64_t more = claimed & ~description.capabilities; more != 0)
     return plugin_defect("probe() claims what the plugin's descriptor does not: " +
                          join(capability_names(more), ", "));
-  return Value(ipc::Probe{probe.verdict, probe.isolation, probe.locality, claimed,
-                          fixed_text(probe.detail, sizeof probe.detail)});
+  return Value(ipc::Probe{probe.verdict, probe.isolation, probe.locality, claimed, clean_text(probe.detail)});
 }
 
 // The program may have run: what is wrong with the answer cannot assert that it has not.
@@ -168,28 +152,23 @@ Result<const T*> extension(const Instance& instance, const char* id, const char*
 
 }  // namespace
 
+ipc::Reply refusal(uint64_t id, Error error) {
+  return {id, error.status, error.os_errno, std::move(error.message), {}};
+}
+
 ipc::Reply Calls::run(const ipc::Call& call) noexcept {
   return std::visit(
       [&](const auto& message) {
-        ipc::Reply reply;
-        reply.id = message.call.id;
         auto checked = check(call, instance_.settings());
         Result<Value> served = checked ? serve(message) : Result<Value>(checked.error());
-        if (served.ok()) {
-          reply.status = ISOGATE_OK;
-          reply.value = std::move(*served);
-          return reply;
-        }
-        reply.status = served.error().status;
-        reply.os_errno = served.error().os_errno;
-        reply.message = std::move(served.error().message);
-        return reply;
+        if (!served) return refusal(message.call.id, std::move(served.error()));
+        return ipc::Reply{message.call.id, ISOGATE_OK, 0, {}, std::move(*served)};
       },
       call);
 }
 
 Result<Value> Calls::serve(const ipc::ProbeCall& call) {
-  AbiCall abi = abi_of(call.call);
+  AbiCall abi(call.call);
   isogate_probe probe{};
   probe.struct_size = sizeof probe;
   isogate_status status = instance_.api().probe(instance_.get(), &abi.call, &probe, &abi.error);
@@ -211,7 +190,7 @@ Result<Value> Calls::serve(const ipc::OpenCall& call) {
 Result<Value> Calls::serve(const ipc::CloseCall& call) { return done(sandboxes_.close(call)); }
 
 Result<Value> Calls::serve(const ipc::EnumerateCall& call) {
-  AbiCall abi = abi_of(call.call);
+  AbiCall abi(call.call);
   ItemSink items(call.out.get(), call.call.cancel.get());
   isogate_record_sink sink = items.records();
   isogate_status status = instance_.api().enumerate(instance_.get(), &abi.call, &sink, &abi.error);
@@ -224,7 +203,7 @@ Result<Value> Calls::serve(const ipc::OrphansCall& call) {
   if (!orphans && orphans.error().status == ISOGATE_UNSUPPORTED && call.sandbox_id.empty())
     return Value();  // it leaves nothing behind
   if (!orphans) return orphans.error();
-  AbiCall abi = abi_of(call.call);
+  AbiCall abi(call.call);
   if (!call.sandbox_id.empty())
     return done(taken(
         (*orphans)->remove(instance_.get(), &abi.call, abi_str(call.sandbox_id), call.flags, &abi.error),
@@ -245,7 +224,7 @@ Result<Value> Calls::serve(const Message& call) {
 }
 
 Result<Value> Calls::serve(const ipc::ExecCall& call, isogate_sandbox* sandbox) {
-  AbiCall abi = abi_of(call.call);
+  AbiCall abi(call.call);
   ExecArguments arguments(call);
   isogate_exec_request request = request_of(call, arguments);
   isogate_exec_result result{};
@@ -280,7 +259,7 @@ Result<isogate_status> Calls::run(const ipc::ExecCall& call, isogate_sandbox* sa
 Result<Value> Calls::serve(const ipc::ConnectCall& call, isogate_sandbox* sandbox) {
   if (instance_.api().connect == nullptr)
     return left_out(instance_.description(), "connect to ports of a sandbox");
-  AbiCall abi = abi_of(call.call);
+  AbiCall abi(call.call);
   isogate_connect_request request{};
   request.struct_size = sizeof request;
   request.port = call.port;
@@ -292,7 +271,7 @@ Result<Value> Calls::serve(const ipc::ConnectCall& call, isogate_sandbox* sandbo
 Result<Value> Calls::serve(const ipc::FileCall& call, isogate_sandbox* sandbox) {
   using ipc::FileVerb;
   const isogate_backend_api& api = instance_.api();
-  AbiCall abi = abi_of(call.call);
+  AbiCall abi(call.call);
   isogate_file_request request = request_of(call);
   isogate_entry entry{};
   entry.struct_size = sizeof entry;
@@ -305,7 +284,7 @@ Result<Value> Calls::serve(const ipc::FileCall& call, isogate_sandbox* sandbox) 
       if (!looked) return looked.error();
       if (call.verb == FileVerb::kRead && entry.type != ISOGATE_ENTRY_REGULAR)
         return plugin_defect("read() answered with an entry that is no regular file");
-      return Value(entry_of(entry));
+      return Value(entry_of(entry, {}));
     }
     case FileVerb::kWrite: {
       auto wrote = taken(api.write(sandbox, &abi.call, &request, &written, &abi.error), abi);
@@ -355,7 +334,7 @@ Result<Value> Calls::change(Change function, const char* verb, AbiCall& abi,
 
 Result<Value> Calls::serve(const ipc::EvidenceCall& call, isogate_sandbox* sandbox) {
   if (instance_.api().evidence == nullptr) return left_out(instance_.description(), "measure its isolation");
-  AbiCall abi = abi_of(call.call);
+  AbiCall abi(call.call);
   isogate_evidence_request request{};
   request.struct_size = sizeof request;
   request.gateway_port = call.gateway_port;

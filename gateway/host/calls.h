@@ -9,6 +9,9 @@
 
 namespace isogate {
 
+// The reply to a call that failed.
+ipc::Reply refusal(uint64_t id, Error error);
+
 class Calls {
  public:
   Calls(Instance& instance, Sandboxes& sandboxes) : instance_(instance), sandboxes_(sandboxes) {}

@@ -120,7 +120,7 @@ Instance::Instance(ImportedPlugin plugin, Config config, BackendConfig backend, 
 }
 
 Result<void> Instance::make() {
-  AbiCall abi(-1, INT64_MAX, {});
+  AbiCall abi(-1);
   isogate_status status = api().create(&host_, abi_str(backend_.config_json), &made_, &abi.error);
   if (status == ISOGATE_OK && made_ != nullptr) return {};
   made_ = nullptr;

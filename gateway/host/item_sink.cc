@@ -31,9 +31,7 @@ Result<std::string> encode_entry(const isogate_entry* given) {
   auto name = copy_str(entry.name, kMaxNameBytes);
   if (!name) return name.error();
   if (!is_path_below(*name)) return plugin_defect("list() added a name that is not inside the directory");
-  bool known = entry.type >= ISOGATE_ENTRY_REGULAR && entry.type <= ISOGATE_ENTRY_OTHER;
-  return ipc::encode_item(ipc::Entry{known ? entry.type : ISOGATE_ENTRY_OTHER, entry.mode & 07777, entry.size,
-                                     entry.mtime_ns, std::move(*name)});
+  return ipc::encode_item(entry_of(entry, std::move(*name)));
 }
 
 Result<std::string> encode_record(const isogate_record* given) {
@@ -50,6 +48,12 @@ Result<std::string> encode_record(const isogate_record* given) {
 }
 
 }  // namespace
+
+ipc::Entry entry_of(const isogate_entry& entry, std::string name) {
+  const bool known = entry.type >= ISOGATE_ENTRY_REGULAR && entry.type <= ISOGATE_ENTRY_OTHER;
+  return {known ? entry.type : ISOGATE_ENTRY_OTHER, entry.mode & 07777, entry.size, entry.mtime_ns,
+          std::move(name)};
+}
 
 ItemSink::ItemSink(int out, int cancel_fd) : out_(out), cancel_(cancel_fd) {
   ::fcntl(out_, F_SETFL, ::fcntl(out_, F_GETFL) | O_NONBLOCK);

@@ -11,6 +11,9 @@
 
 namespace isogate {
 
+// An entry that a plugin filled in, whose name has been checked.
+ipc::Entry entry_of(const isogate_entry& entry, std::string name);
+
 class ItemSink {
  public:
   ItemSink(int out, int cancel_fd);  // sets O_NONBLOCK on `out`

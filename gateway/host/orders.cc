@@ -42,12 +42,8 @@ Result<HostOrder> parse_start(const std::string& record) {
 
 std::optional<uint32_t> parse_stop(const std::string& record) {
   const json message = json::parse(record, nullptr, false);
-  const auto is = [&message](const char* field, const char* text) {
-    const auto found = message.find(field);
-    return found != message.end() && *found == text;
-  };
-  if (!is("type", "stop")) return std::nullopt;
-  return is("mode", "stop") ? ISOGATE_CLOSE_STOP : ISOGATE_CLOSE_DETACH;
+  if (text_at(message, "type") != "stop") return std::nullopt;
+  return text_at(message, "mode") == "stop" ? ISOGATE_CLOSE_STOP : ISOGATE_CLOSE_DETACH;
 }
 
 }  // namespace isogate

@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -72,7 +69,7 @@ Result<ipc::Opened> Sandboxes::open(const ipc::OpenCall& call, const Limits& lim
       opened.flags &= ~ISOGATE_SANDBOX_FRESH;
       return opened;
     }
-    AbiCall abi(call.call.cancel.get(), call.call.deadline_ns, call.call.request_id);
+    AbiCall abi(call.call);
     if (auto closed = close_box(lock, call.sandbox_id, box, abi.call, ISOGATE_CLOSE_DETACH); !closed)
       return closed.error();
   }
@@ -94,7 +91,7 @@ Result<ipc::Opened> Sandboxes::open(const ipc::OpenCall& call, const Limits& lim
 
 Result<ipc::Opened> Sandboxes::call_open(const ipc::OpenCall& call, const Limits& limits, uint32_t egress,
                                          isogate_sandbox*& sandbox) {
-  AbiCall abi(call.call.cancel.get(), call.call.deadline_ns, call.call.request_id);
+  AbiCall abi(call.call);
   const LimitList list = limits.list();
   const isogate_pair image{abi_str(ISOGATE_OPTION_IMAGE), abi_str(call.image)};
   isogate_sandbox_spec spec = spec_of(call, list, egress, image);
@@ -113,13 +110,12 @@ Result<ipc::Opened> Sandboxes::call_open(const ipc::OpenCall& call, const Limits
   opened.flags = info.flags & (ISOGATE_SANDBOX_ATTACHED | ISOGATE_SANDBOX_RUNS | ISOGATE_SANDBOX_FRESH);
   opened.isolation = info.isolation;
   opened.uid = info.uid;
-  opened.handle =
-      clean_text({info.handle, ::strnlen(info.handle, sizeof info.handle)}, sizeof info.handle - 1);
+  opened.handle = clean_text(info.handle);
   return opened;
 }
 
 Result<void> Sandboxes::close(const ipc::CloseCall& call) {
-  AbiCall abi(call.call.cancel.get(), call.call.deadline_ns, call.call.request_id);
+  AbiCall abi(call.call);
   Lock lock(mutex_);
   for (;;) {
     auto found = boxes_.find(call.sandbox_id);
@@ -198,7 +194,7 @@ std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
   std::jthread watch;
   auto work = [&] {
     for (size_t i = next++; i < ids.size(); i = next++) {
-      AbiCall abi(cancel_fd, INT64_MAX, {});
+      AbiCall abi(cancel_fd);
       Lock lock(mutex_);
       auto closed = close_box(lock, ids[i], boxes_.at(ids[i]), abi.call, mode);
       if (!closed)

@@ -22,37 +22,25 @@ int end_of(const ipc::Call& call, int cancel_fd) {
   return exec != nullptr && exec->keep != ipc::Keep::kNot && exec->detach ? exec->detach.get() : cancel_fd;
 }
 
-ipc::Reply refusal(uint64_t id, Error error) {
-  ipc::Reply reply;
-  reply.id = id;
-  reply.status = error.status;
-  reply.os_errno = error.os_errno;
-  reply.message = std::move(error.message);
-  return reply;
-}
-
 }  // namespace
 
-InFlight::Call::Call(InFlight& owner, int cancel_fd) : owner_(owner), cancel_fd_(cancel_fd) {
+InFlight::Call::Call(InFlight& owner, int cancel_fd) : owner_(owner) {
   std::lock_guard lock(owner_.mutex_);
   admitted_ = !owner_.closed_;
-  next_ = owner_.first_;
-  if (next_ != nullptr) next_->previous_ = this;
-  owner_.first_ = this;
+  place_ = owner_.cancel_fds_.insert(owner_.cancel_fds_.end(), cancel_fd);
 }
 
 InFlight::Call::~Call() {
   std::lock_guard lock(owner_.mutex_);
-  (previous_ != nullptr ? previous_->next_ : owner_.first_) = next_;
-  if (next_ != nullptr) next_->previous_ = previous_;
+  owner_.cancel_fds_.erase(place_);
 }
 
 void InFlight::cancel_all() {
   std::lock_guard lock(mutex_);
   closed_ = true;
-  for (Call* call = first_; call != nullptr; call = call->next_)
+  for (const int cancel_fd : cancel_fds_)
     // One that has fired may be full, and a write to it would block.
-    if (!is_signalled(call->cancel_fd_)) signal_event(call->cancel_fd_);
+    if (!is_signalled(cancel_fd)) signal_event(cancel_fd);
 }
 
 Server::Server(Instance& instance, Fd front, int control, size_t most_calls)

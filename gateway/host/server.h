@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <list>
 #include <mutex>
 #include <string>
 
@@ -26,12 +27,9 @@ class InFlight {
     [[nodiscard]] bool admitted() const { return admitted_; }
 
    private:
-    friend class InFlight;
     InFlight& owner_;
-    int cancel_fd_;
     bool admitted_;
-    Call* previous_ = nullptr;
-    Call* next_ = nullptr;
+    std::list<int>::iterator place_;
   };
 
   // Permanent: fires every cancel_fd, and admits no more calls.
@@ -39,7 +37,7 @@ class InFlight {
 
  private:
   std::mutex mutex_;
-  Call* first_ = nullptr;
+  std::list<int> cancel_fds_;
   bool closed_ = false;
 };
 

@@ -72,15 +72,12 @@ class Reader {
     return in_.empty() ? nullptr : "bytes after its end";
   }
   [[nodiscard]] bool ok() const { return why_ == nullptr; }
-  [[nodiscard]] bool short_of_bytes() const { return why_ == kShort; }
   [[nodiscard]] std::string_view rest() const { return in_; }
 
  private:
-  static constexpr const char* kShort = "it ends too early";
-
   std::string_view take(size_t bytes) {
     if (why_ != nullptr || bytes > in_.size()) {
-      refuse(kShort);
+      refuse("it ends too early");
       return {};
     }
     std::string_view taken = in_.substr(0, bytes);

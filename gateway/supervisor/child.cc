@@ -2,12 +2,10 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>

@@ -13,13 +13,18 @@
 
 namespace isogate::supervisor {
 
+// What a configuration needs besides its own text, read at a start and at each reload.
+struct Secrets {
+  std::string local_key_sha256;  // empty: keys or client certificates are configured
+  TlsMaterial tls;               // kept, so that a front can restart while the files are being renewed
+};
+
 struct Context {
   Config config;  // the one in force
   SupervisorTimings timings;
   Accounts accounts;
   StateDir state;
-  std::string local_key_sha256;  // empty: keys are configured
-  TlsMaterial tls;               // kept, so that a front can restart while the files are being renewed
+  Secrets secrets;
   Fd executable;
   LogRelay log;
   bool had_to_kill = false;  // this is not an orderly end

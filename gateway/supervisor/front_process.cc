@@ -23,16 +23,16 @@ void FrontProcess::start() {
   start_at_.reset();
   auto child = context_.start_front();
   if (!child) return crashed(child.error().message);
-  child_ = std::move(*child);
-  control_ = ControlChannel(std::move(child_.control));
+  process_.control = ControlChannel(std::move(child->control));
+  process_.child = std::move(*child);
   ready_ = false;
-  killed_.clear();
   forbidden_call_.clear();
   const auto sidecar = std::chrono::seconds(
       context_.config.wait_for_sidecar.empty() ? 0 : context_.config.wait_for_sidecar_timeout_sec);
-  kill_later(context_.timings.ready + sidecar, "did not become ready in time");
-  FrontStart message{&context_.config, context_.local_key_sha256, context_.state.path, {0}, {}, {},
-                     &context_.tls};
+  process_.kill_later(context_.timings.ready + sidecar, "did not become ready in time");
+  const Secrets& secrets = context_.secrets;
+  FrontStart message{&context_.config, secrets.local_key_sha256, context_.state.path, {0}, {}, {},
+                     &secrets.tls};
   if (const uid_t own = context_.accounts.front_uid; own != 0) message.peer_uids.push_back(own);
   std::vector<int> sockets;
   for (const Listener& listener : listeners_) {
@@ -40,48 +40,41 @@ void FrontProcess::start() {
     message.kinds.push_back(listener.kind);
     sockets.push_back(listener.socket.get());
   }
-  control_.send(front_start_message(message), std::move(sockets));
-  log::info("front_started", {{"front_pid", child_.pid}});
+  process_.control.send(front_start_message(message), std::move(sockets));
+  log::info("front_started", {{"front_pid", process_.child.pid}});
   events_.started();
 }
 
 void FrontProcess::close() {
-  control_.close();
-  kill_later(std::min<std::chrono::milliseconds>(context_.timings.stop / 2, budget::kFrontEnds),
-             "did not end when asked to");
-}
-
-void FrontProcess::kill_later(std::chrono::milliseconds delay, const std::string& why) {
-  const TimePoint when = Clock::now() + delay;
-  if (!running() || !killed_.empty() || (kill_at_ && *kill_at_ <= when)) return;
-  kill_at_ = when;
-  kill_reason_ = why;
+  if (!running()) return;
+  process_.control.close();
+  process_.kill_later(std::min<std::chrono::milliseconds>(context_.timings.stop / 2, budget::kFrontEnds),
+                      "did not end when asked to");
 }
 
 void FrontProcess::kill(const std::string& why) {
-  if (!running() || !killed_.empty()) return;
+  if (!running() || process_.killed) return;
   log::warn("front_killed", {{"reason", why}});
-  killed_ = why;
-  kill_at_.reset();
-  kill_child(child_);
+  process_.kill_now(why);
 }
 
 void FrontProcess::attend() {
-  control_.flush();
+  process_.control.flush();
   receive();
 }
 
 void FrontProcess::receive() {
-  for (int i = 0; i < ControlChannel::kRecordsPerTurn && control_.fd() >= 0; ++i) {
-    auto received = control_.receive();
+  for (int i = 0; i < ControlChannel::kRecordsPerTurn && process_.control.fd() >= 0; ++i) {
+    auto received = process_.control.receive();
     if (!received && received.error().os_errno != ECONNRESET)
       return kill("broke the control protocol: " + received.error().message);
-    if (!received) return kill_later(context_.timings.leave, "closed its control socket and did not end");
+    if (!received)
+      return process_.kill_later(context_.timings.leave, "closed its control socket and did not end");
     if (!*received) return;
     const FromChild& record = **received;
     if (record.type == "ready") {
       if (std::exchange(ready_, true)) return kill("sent `ready` twice");
-      kill_at_.reset();
+      process_.kill_at.reset();
       events_.ready();
     } else if (record.type == "drained") {
       if (!record.message.empty()) context_.had_to_kill = true;
@@ -101,23 +94,19 @@ void FrontProcess::receive() {
   }
 }
 
-bool FrontProcess::ended(pid_t pid, int wait_status) {
-  if (!running() || child_.pid != pid) return false;
+void FrontProcess::ended(int wait_status) {
   receive();  // its last records
-  child_ = Child();
-  control_.close();
-  kill_at_.reset();
+  const ChildProcess gone = std::exchange(process_, {});
   events_.lost();
-  std::string how = describe_end(wait_status) + (killed_.empty() ? "" : ", because it " + killed_);
+  std::string how = describe_end(wait_status) + (gone.killed ? ", because it " + gone.kill_reason : "");
   if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGSYS) {
     const std::string name = forbidden_call_.empty() ? "unknown" : forbidden_call_;
-    log::error("front_forbidden_system_call", {{"system_call", name}, {"front_pid", pid}});
+    log::error("front_forbidden_system_call", {{"system_call", name}, {"front_pid", gone.child.pid}});
     how += ", for the forbidden system call `" + name + "`";
   }
   if (!retired_) crashed(how);
-  if (retired_ && WIFSIGNALED(wait_status) && killed_.empty())
+  if (retired_ && WIFSIGNALED(wait_status) && !gone.killed)
     log::error("front_crashed_while_stopping", {{"reason", how}});
-  return true;
 }
 
 void FrontProcess::crashed(const std::string& reason) {
@@ -133,14 +122,14 @@ void FrontProcess::crashed(const std::string& reason) {
 
 void FrontProcess::tick(TimePoint now) {
   if (start_at_ && *start_at_ <= now && !retired_) start();
-  if (!kill_at_ || *kill_at_ > now || !running()) return;
+  if (!process_.kill_at || *process_.kill_at > now) return;
   if (retired_) context_.had_to_kill = true;
-  kill(kill_reason_);
+  kill(process_.kill_reason);
 }
 
 TimePoint FrontProcess::next_deadline() const {
   const TimePoint start = retired_ ? TimePoint::max() : start_at_.value_or(TimePoint::max());
-  return std::min(start, kill_at_.value_or(TimePoint::max()));
+  return std::min(start, process_.kill_at.value_or(TimePoint::max()));
 }
 
 }  // namespace isogate::supervisor

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "gateway/supervisor/backends/restart_policy.h"
+#include "gateway/supervisor/backends/host_process.h"
 #include "gateway/supervisor/context.h"
-#include "gateway/supervisor/control.h"
 #include "gateway/supervisor/listeners.h"
 
 namespace isogate::supervisor {
@@ -29,36 +28,36 @@ class FrontProcess {
   FrontProcess(Context& context, const std::vector<Listener>& listeners, Events events);
 
   void start();
-  void send(std::string record, std::vector<Fd> fds) { control_.send(std::move(record), {}, std::move(fds)); }
+  // Does nothing while there is none.
+  void send(std::string record, std::vector<Fd> fds) {
+    process_.control.send(std::move(record), {}, std::move(fds));
+  }
   void close();                       // its control socket; it ends then
   void retire() { retired_ = true; }  // its end is no longer a crash, and it is not restarted
   void kill(const std::string& why);
 
   void attend();
-  bool ended(pid_t pid, int wait_status);  // false: not the front
+  void ended(int wait_status);
   void tick(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
 
-  [[nodiscard]] bool is(pid_t pid) const { return running() && child_.pid == pid; }
-  [[nodiscard]] bool running() const { return child_.pid > 0; }
+  [[nodiscard]] bool is(pid_t pid) const { return running() && process_.child.pid == pid; }
+  [[nodiscard]] bool running() const { return process_.child.pid > 0; }
   [[nodiscard]] bool ready() const { return running() && ready_; }
-  [[nodiscard]] bool dying() const { return running() && control_.hung_up(); }
-  [[nodiscard]] const ControlChannel& control() const { return control_; }
+  // Its sockets are closed already, its end is not yet reported.
+  [[nodiscard]] bool dying() const { return running() && process_.control.hung_up(); }
+  [[nodiscard]] const ControlChannel& control() const { return process_.control; }
 
  private:
   void receive();
-  void kill_later(std::chrono::milliseconds delay, const std::string& why);
   void crashed(const std::string& reason);
 
   Context& context_;
   const std::vector<Listener>& listeners_;
   Events events_;
-  Child child_;
-  ControlChannel control_;
+  ChildProcess process_;        // pid -1: there is none
   RestartPolicy early_, late_;  // crashes before and after ready
-  std::optional<TimePoint> start_at_, kill_at_;
-  std::string kill_reason_;     // of kill_at_
-  std::string killed_;          // the reason it was killed; empty: it was not
+  std::optional<TimePoint> start_at_;
   std::string forbidden_call_;  // that it reported before its filter killed it
   bool ready_ = false, retired_ = false;
 };

@@ -1,6 +1,5 @@
 #include "gateway/supervisor/listeners.h"
 
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

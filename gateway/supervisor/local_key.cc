@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -19,7 +18,6 @@ namespace isogate::supervisor {
 namespace {
 
 constexpr std::string_view kPrefix = "isg_";
-constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 constexpr size_t kKeyBytes = 32;
 constexpr size_t kKeyDigits = 43;
 constexpr const char* kName = "local.key";
@@ -27,8 +25,7 @@ constexpr const char* kNewName = "local.key.new";
 
 bool is_key(std::string_view text) {
   return text.size() == kPrefix.size() + kKeyDigits && text.starts_with(kPrefix) &&
-         std::all_of(text.begin() + kPrefix.size(), text.end(),
-                     [](char c) { return kAlphabet.find(c) != std::string_view::npos; });
+         is_alnum_or(text.substr(kPrefix.size()), "-_");
 }
 
 // Complete under another name first, so that a crash never leaves half a key.

@@ -1,13 +1,11 @@
 #include "gateway/supervisor/log_file.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "lib/log.h"

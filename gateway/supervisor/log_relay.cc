@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <string_view>
 #include <utility>
 
 #include "lib/log.h"
+#include "lib/text.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -20,8 +20,7 @@ constexpr int kReadsPerTurn = 16;            // a child that never stops writing
 // The logger limits their length and rate, and escapes them.
 void quote(const std::string& backend, std::string_view lines) {
   while (!lines.empty()) {
-    const std::string_view line = lines.substr(0, lines.find('\n'));
-    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+    const std::string_view line = next_part(lines, '\n');
     if (!line.empty()) log::warn("host_stderr", {{"backend", backend}, {"text", line}});
   }
 }

@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -63,27 +62,26 @@ void notify_service_manager(const std::string& state) {
                  reinterpret_cast<const sockaddr*>(&address), size);
 }
 
-struct ReloadSecrets {
-  std::string local_key_sha256;  // empty when keys or client certificates are configured
-  TlsMaterial tls;               // read again
-};
-
-// The other inputs of this configuration, or why a gateway with these listeners must not adopt it.
-Result<ReloadSecrets> check_reload(const Config& config, const Context& context,
-                                   const std::vector<Listener>& listeners) {
-  if (auto served = check_listener_keys(listeners, config); !served) return served.error();
-  if (auto accounts = find_accounts(config); !accounts) return accounts.error();
-  if (config.tls.enabled() != context.config.tls.enabled())
-    return invalid("tls: it can be switched on or off only at a start; restart the gateway");
-  ReloadSecrets secrets;
+Result<Secrets> read_secrets(const Config& config, const StateDir& state) {
+  Secrets secrets;
   auto tls = read_tls_files(config.tls);
   if (!tls) return tls.error();
   secrets.tls = std::move(*tls);
   if (config.names_callers()) return secrets;
-  auto key = local_key_sha256(context.state.root.get(), context.state.path);
+  auto key = local_key_sha256(state.root.get(), state.path);
   if (!key) return key.error();
   secrets.local_key_sha256 = std::move(*key);
   return secrets;
+}
+
+// The other inputs of this configuration, or why a gateway with these listeners must not adopt it.
+Result<Secrets> check_reload(const Config& config, const Context& context,
+                             const std::vector<Listener>& listeners) {
+  if (auto served = check_listener_keys(listeners, config); !served) return served.error();
+  if (auto accounts = find_accounts(config); !accounts) return accounts.error();
+  if (config.tls.enabled() != context.config.tls.enabled())
+    return invalid("tls: it can be switched on or off only at a start; restart the gateway");
+  return read_secrets(config, context.state);
 }
 
 // `config`, with the settings of `running` that only a start can change.
@@ -115,12 +113,10 @@ class Supervisor {
   void cannot_wait(int code);
   void attend(int fd);
   void handle(int signal_number);
-  void child_ended(const Ended& end);
   void advance(TimePoint now);
   [[nodiscard]] int poll_timeout() const;
   void terminate();
   void stop_hosts();
-  void close_front();
   void give_up(const std::string& reason, const char* event = "gave_up");
   void kill_everything();
   void settle_start(TimePoint now);
@@ -134,10 +130,11 @@ class Supervisor {
   [[nodiscard]] bool is_offered() const;  // to the front, which has not answered
   void apply(const Config& config);
   [[nodiscard]] std::string addresses() const;
+  FrontProcess::Events front_events();
 
   struct PendingReload {
     Config config;
-    ReloadSecrets secrets;
+    Secrets secrets;
     SettingPlaces places;
     uint64_t number = 0;                     // once the front was offered it
     TimePoint answer_by = TimePoint::max();  // if it is ready; else counted from then on
@@ -147,9 +144,8 @@ class Supervisor {
   Context context_;
   std::vector<Listener> listeners_;
   Fd signals_;
-  FrontLink link_;
-  std::unique_ptr<FrontProcess> front_;
-  BackendSet backends_{context_, link_};
+  FrontProcess front_;
+  BackendSet backends_{context_, front_};
   Phase phase_ = Phase::kRunning;
   TimePoint phase_deadline_ = TimePoint::max();
   bool starting_ = true;  // until every first host has settled
@@ -162,13 +158,12 @@ class Supervisor {
   int exit_code_ = 0;
 };
 
-Supervisor::Supervisor(const Config& config, const ServeOptions& options) : options_(options) {
-  context_.config = config;
-  context_.timings = options.timings;
-  link_ = {
-      [this] { return front_->running(); },
-      [this](std::string record, std::vector<Fd> fds) { front_->send(std::move(record), std::move(fds)); },
-      [this] { return front_->dying(); }};
+Supervisor::Supervisor(const Config& config, const ServeOptions& options)
+    : options_(options),
+      context_{.config = config, .timings = options.timings},
+      front_(context_, listeners_, front_events()) {}
+
+FrontProcess::Events Supervisor::front_events() {
   FrontProcess::Events events;
   events.started = [this] { backends_.each(&BackendSlot::announce); };
   events.ready = [this] {
@@ -194,7 +189,7 @@ Supervisor::Supervisor(const Config& config, const ServeOptions& options) : opti
     if (is_offered() && pending_->number == number) drop_reload(why);
   };
   events.hopeless = [this](const std::string& reason) { give_up(reason); };
-  front_ = std::make_unique<FrontProcess>(context_, listeners_, std::move(events));
+  return events;
 }
 
 Result<void> Supervisor::prepare() {
@@ -212,16 +207,12 @@ Result<void> Supervisor::prepare() {
   auto state = prepare_state_dir(context_.config, context_.accounts);
   if (!state) return state.error();
   context_.state = std::move(*state);
-  auto tls = read_tls_files(context_.config.tls);
-  if (!tls) return tls.error();
-  context_.tls = std::move(*tls);
   auto listeners = open_listeners(context_.config, context_.state.path);
   if (!listeners) return listeners.error();
   listeners_ = std::move(*listeners);
-  if (context_.config.names_callers()) return {};
-  auto key = local_key_sha256(context_.state.root.get(), context_.state.path);
-  if (!key) return key.error();
-  context_.local_key_sha256 = std::move(*key);
+  auto secrets = read_secrets(context_.config, context_.state);
+  if (!secrets) return secrets.error();
+  context_.secrets = std::move(*secrets);
   return {};
 }
 
@@ -279,7 +270,7 @@ void Supervisor::turn() {
     fds.push_back(
         {channel.fd(), static_cast<short>(channel.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
   };
-  add(front_->control());
+  add(front_.control());
   for (const ControlChannel* control : backends_.controls()) add(*control);
   const size_t controls = fds.size();
   for (const auto& source : context_.log.sources()) fds.push_back({source.pipe.get(), POLLIN, 0});
@@ -303,7 +294,7 @@ void Supervisor::cannot_wait(int code) {
 }
 
 void Supervisor::attend(int fd) {
-  if (front_->control().fd() == fd) return front_->attend();
+  if (front_.control().fd() == fd) return front_.attend();
   backends_.each(&BackendSlot::attend, fd);
 }
 
@@ -313,7 +304,10 @@ void Supervisor::handle(int signal_number) {
       // The front first: backend hosts end because their front did.
       for (const std::vector<Ended> all = reap(); const bool front_turn : {true, false})
         for (const Ended& end : all)
-          if (front_->is(end.pid) == front_turn) child_ended(end);
+          if (front_turn && front_.is(end.pid))
+            front_.ended(end.wait_status);
+          else if (!front_turn)
+            backends_.ended(end.pid, end.wait_status);
       return;
     case SIGHUP:
       return reload();
@@ -328,29 +322,27 @@ void Supervisor::handle(int signal_number) {
   }
 }
 
-void Supervisor::child_ended(const Ended& end) {
-  if (front_->ended(end.pid, end.wait_status)) return;
-  backends_.ended(end.pid, end.wait_status);
-}
-
 // Handles deadlines and moves to the next phase once the processes of this one have ended.
 void Supervisor::advance(TimePoint now) {
-  front_->tick(now);
+  front_.tick(now);
   backends_.tick(now);
   if (phase_ == Phase::kRunning && starting_) settle_start(now);
   if (phase_ == Phase::kRunning && pending_) settle_reload(now);
-  if (phase_ == Phase::kDraining && (now >= phase_deadline_ || !front_->running())) {
-    if (front_->running()) log::warn("front_drain_timed_out", {});
+  if (phase_ == Phase::kDraining && (now >= phase_deadline_ || !front_.running())) {
+    if (front_.running()) log::warn("front_drain_timed_out", {});
     stop_hosts();
   }
-  if (phase_ == Phase::kStopping && backends_.hosts_gone()) close_front();
-  if (phase_ == Phase::kClosing && !front_->running()) phase_ = Phase::kDone;
+  if (phase_ == Phase::kStopping && backends_.hosts_gone()) {
+    phase_ = Phase::kClosing;
+    front_.close();
+  }
+  if (phase_ == Phase::kClosing && !front_.running()) phase_ = Phase::kDone;
 }
 
 int Supervisor::poll_timeout() const {
   const bool waits = !front_started_ && phase_ == Phase::kRunning;
-  const TimePoint front = waits ? front_deadline_ : front_->next_deadline();
-  const TimePoint answer = is_offered() && front_->ready() ? pending_->answer_by : TimePoint::max();
+  const TimePoint front = waits ? front_deadline_ : front_.next_deadline();
+  const TimePoint answer = is_offered() && front_.ready() ? pending_->answer_by : TimePoint::max();
   const TimePoint next = std::min({front, backends_.next_deadline(), phase_deadline_, answer});
   if (next == TimePoint::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
@@ -367,7 +359,7 @@ void Supervisor::settle_start(TimePoint now) {
   starting_ = !backends_.settled();
   if (!front_started_ && (!starting_ || now >= front_deadline_)) {
     front_started_ = true;
-    front_->start();
+    front_.start();
   }
   if (!starting_ && std::exchange(reload_again_, false)) reload();
 }
@@ -377,7 +369,7 @@ void Supervisor::terminate() {
   if (phase_ != Phase::kRunning || (is_offered() && stop_asked_)) return kill_everything();
   if (!stop_asked_) stop_asked_ = now;
   const TimePoint deadline = *stop_asked_ + std::chrono::seconds(context_.config.drain_timeout_sec);
-  if (is_offered() && front_->ready()) {  // its answer says which configuration the gateway stops with
+  if (is_offered() && front_.ready()) {  // its answer says which configuration the gateway stops with
     pending_->answer_by = std::min(pending_->answer_by, std::max(deadline, now + kAnswerLeast));
     return;
   }
@@ -386,13 +378,13 @@ void Supervisor::terminate() {
   const auto drain = std::chrono::ceil<std::chrono::seconds>(std::max(deadline - now, Clock::duration()));
   notify_service_manager("STOPPING=1");
   log::info("draining", {{"deadline_sec", drain.count()}});
-  front_->retire();
+  front_.retire();
   // A host that crashes meanwhile comes back, and ends what it left running.
-  if (context_.config.keep_on_shutdown || !front_->ready()) backends_.each(&BackendSlot::retire);
-  if (!front_->ready()) return stop_hosts();
+  if (context_.config.keep_on_shutdown || !front_.ready()) backends_.each(&BackendSlot::retire);
+  if (!front_.ready()) return stop_hosts();
   phase_ = Phase::kDraining;
   phase_deadline_ = now + drain + context_.timings.drain_extra;
-  front_->send(drain_message(static_cast<uint32_t>(drain.count())), {});
+  front_.send(drain_message(static_cast<uint32_t>(drain.count())), {});
 }
 
 void Supervisor::stop_hosts() {
@@ -401,25 +393,20 @@ void Supervisor::stop_hosts() {
   backends_.each(&BackendSlot::stop, context_.config.keep_on_shutdown);
 }
 
-void Supervisor::close_front() {
-  phase_ = Phase::kClosing;
-  front_->close();
-}
-
 void Supervisor::give_up(const std::string& reason, const char* event) {
   log::error(event, {{"reason", reason}});
   if (!context_.config.log.file.empty()) std::fprintf(stderr, "isogate: %s: %s\n", event, reason.c_str());
   exit_code_ = 1;
-  front_->retire();
+  front_.retire();
   if (phase_ < Phase::kStopping) stop_hosts();
 }
 
 void Supervisor::kill_everything() {
   log::warn("stopping_at_once", {});
   context_.had_to_kill = true;
-  front_->retire();
+  front_.retire();
   backends_.each(&BackendSlot::kill_all);
-  front_->kill("killed for an immediate stop");
+  front_.kill("killed for an immediate stop");
   if (phase_ < Phase::kStopping) stop_hosts();
 }
 
@@ -454,10 +441,10 @@ void Supervisor::refuse_reload(const std::string& reason) {
 // or none of it.
 void Supervisor::settle_reload(TimePoint now) {
   if (is_offered()) {
-    if (!front_->ready() || now < pending_->answer_by) return;
+    if (!front_.ready() || now < pending_->answer_by) return;
     pending_->answer_by = TimePoint::max();
     if (stop_asked_) context_.had_to_kill = true;
-    front_->kill("did not adopt a new configuration in time");
+    front_.kill("did not adopt a new configuration in time");
   } else if (const auto mistake = backends_.mistake(pending_->config.backends)) {
     drop_reload(setting_prefix(pending_->places, mistake->setting) + mistake->reason);
   } else if (backends_.settled()) {
@@ -466,21 +453,20 @@ void Supervisor::settle_reload(TimePoint now) {
 }
 
 void Supervisor::offer_reload(TimePoint now) {
-  if (!front_->running()) return adopt_reload();  // the next front starts with it
+  if (!front_.running()) return adopt_reload();  // the next front starts with it
   pending_->number = ++reloads_;
   pending_->answer_by = now + context_.timings.reload;
-  const ReloadSecrets& secrets = pending_->secrets;
-  front_->send(
-      front_reload_message(pending_->number, pending_->config, secrets.local_key_sha256, secrets.tls), {});
+  const Secrets& secrets = pending_->secrets;
+  front_.send(front_reload_message(pending_->number, pending_->config, secrets.local_key_sha256, secrets.tls),
+              {});
 }
 
 bool Supervisor::is_offered() const { return phase_ == Phase::kRunning && pending_ && pending_->number != 0; }
 
 void Supervisor::adopt_reload() {
-  const PendingReload taken = std::move(*pending_);
+  PendingReload taken = std::move(*pending_);
   pending_.reset();
-  context_.local_key_sha256 = taken.secrets.local_key_sha256;
-  context_.tls = taken.secrets.tls;
+  context_.secrets = std::move(taken.secrets);
   apply(taken.config);
   notify_service_manager("READY=1");
   go_on();

@@ -1,18 +1,11 @@
 #include "lib/net/name_lookup.h"
 
-#include <netinet/in.h>
-
 #include <cstring>
 #include <map>
 
 #include "lib/thread.h"
 
 namespace isogate::net {
-
-bool NameLookup::over() const {
-  const std::lock_guard lock(mutex_);
-  return over_;
-}
 
 NameAnswer NameLookup::answer() const {
   const std::lock_guard lock(mutex_);
@@ -23,7 +16,6 @@ void NameLookup::end(NameAnswer answer) {
   {
     const std::lock_guard lock(mutex_);
     answer_ = std::move(answer);
-    over_ = true;
   }
   signal_event(done_.get());
 }

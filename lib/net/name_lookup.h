@@ -34,14 +34,13 @@ class NameLookup {
   explicit NameLookup(Fd done) : done_(std::move(done)) {}
   // Readable once it has ended, and from then on. Valid while this object lives.
   [[nodiscard]] int done() const { return done_.get(); }
-  [[nodiscard]] bool over() const;
+  [[nodiscard]] bool over() const { return is_signalled(done()); }
   [[nodiscard]] NameAnswer answer() const;  // once it is over
   void end(NameAnswer answer);              // once
 
  private:
   const Fd done_;  // an eventfd
   mutable std::mutex mutex_;
-  bool over_ = false;
   NameAnswer answer_;
 };
 

@@ -36,11 +36,6 @@ void ClientCall::lost(const std::string& why) {
               "contact with the runner was lost: " + why);
 }
 
-void ClientCall::refuse(const char* why) {
-  connection_.fail(std::string("the runner's answer is invalid: ") + why);
-  throw Error(ISOGATE_IO, std::string("the runner's answer is invalid: ") + why);
-}
-
 const isogate_runner_result& ClientCall::await_result() {
   if (plan_.has_body && plan_.feed_fd < 0 && plan_.complete_fd < 0) end_body(true);
   for (;;) {
@@ -128,7 +123,8 @@ const isogate_runner_result& ClientCall::conclude() {
   if (plan_.ends_with_reader && outlets_[0].is_broken() && stopped_ == nullptr)
     throw Error(ISOGATE_CANCELLED, cut_ ? "cancelled" : "the reader has gone");
   const isogate_runner_result& result = pending_.result;
-  if (plan_.has_body && !body_ended_ && result.status == ISOGATE_OK) refuse("a write without its end");
+  if (plan_.has_body && !body_ended_ && result.status == ISOGATE_OK)
+    connection_.refuse("a write without its end");
   if (stopped_ != nullptr) std::rethrow_exception(stopped_);
   if (result.status == ISOGATE_OK) return result;
   const bool known = result.status > ISOGATE_OK && result.status < ISOGATE_SANDBOX_LOST;
@@ -281,8 +277,8 @@ void ClientCall::take_entries() {
   for (std::string_view rest = listing_; !rest.empty();) {
     isogate_runner_entry entry{};
     const std::string_view name = link::take_entry(rest, entry);
-    if (!is_sane(entry, name)) refuse("an entry that cannot be in this directory");
-    if (++entries_ > plan_.most_entries) refuse("more entries than were asked for");
+    if (!is_sane(entry, name)) connection_.refuse("an entry that cannot be in this directory");
+    if (++entries_ > plan_.most_entries) connection_.refuse("more entries than were asked for");
     if (stopped_ != nullptr) continue;
     try {
       plan_.entries->add(name, entry.type, entry.mode & 07777, entry.size, entry.mtime_ns);
@@ -296,7 +292,7 @@ void ClientCall::take_entries() {
 }
 
 void ClientCall::push() {
-  if (outlets_[0].came() > plan_.most_bytes) refuse("more bytes than were asked for");
+  if (outlets_[0].came() > plan_.most_bytes) connection_.refuse("more bytes than were asked for");
   for (Outlet& outlet : outlets_) outlet.push();
   if (plan_.ends_with_reader && outlets_[0].is_broken() && !cut_ && !answered_)
     stop(ISOGATE_CANCELLED, "the reader has gone");
@@ -348,13 +344,8 @@ bool ClientCall::wait_for_outlets(Clock::time_point until) {
   std::array<pollfd, 3> fds{{{outlets_[0].wants(), POLLOUT, 0},
                              {outlets_[1].wants(), POLLOUT, 0},
                              {cancelled_ ? -1 : call_.cancel_fd(), POLLIN, 0}}};
-  int timeout = -1;
-  if (until != kForEver) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    if (left <= 0) return false;
-    timeout = static_cast<int>(std::min<int64_t>(left, 10'000));
-  }
-  return ::poll(fds.data(), fds.size(), timeout) >= 0 || errno == EINTR;
+  if (Clock::now() >= until) return false;
+  return ::poll(fds.data(), fds.size(), milliseconds_to(until)) >= 0 || errno == EINTR;
 }
 
 }  // namespace isogate::sdk::link

@@ -64,7 +64,9 @@ class ClientCall {
     return await_result();
   }
 
-  // After run(), whether or not it threw: whether the runner sent a result, and that result.
+  // After run(), whether or not it threw: whether its request was made, whether the runner sent a result, and
+  // that result.
+  [[nodiscard]] bool was_begun() const { return pending_.stream != 0; }
   [[nodiscard]] bool was_answered() const { return answered_; }
   [[nodiscard]] const isogate_runner_result& result() const { return pending_.result; }
   // After a run() that did not throw: the bytes that came with the result.
@@ -85,7 +87,6 @@ class ClientCall {
 
   [[noreturn]] void not_sent();
   [[noreturn]] void lost(const std::string& why);
-  [[noreturn]] void refuse(const char* why);  // ends the connection: the runner's answer is invalid
   const isogate_runner_result& await_result();
   void wait();
   void handle_watched();

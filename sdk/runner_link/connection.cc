@@ -7,15 +7,12 @@
 #include <new>
 
 namespace isogate::sdk::link {
-namespace {
 
 int milliseconds_to(Clock::time_point until) {
   if (until == kForEver) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
 }
-
-}  // namespace
 
 Connection::Connection(std::unique_ptr<RunnerStream> stream, Patience patience)
     : stream_(std::move(stream)), patience_(patience) {}
@@ -127,6 +124,12 @@ void Connection::fail(const std::string& why) {
     if (reader_ != nullptr) reader_->wake();
   }
   stream_->shutdown();
+}
+
+void Connection::refuse(const char* why) {
+  const std::string what = std::string("the runner's answer is invalid: ") + why;
+  fail(what);
+  throw Error(ISOGATE_IO, what);
 }
 
 namespace {

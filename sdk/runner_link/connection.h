@@ -33,6 +33,9 @@ struct Patience {
   std::chrono::milliseconds killed{10'000};     // for the result of an exec that was cancelled
 };
 
+// For poll(2).
+int milliseconds_to(Clock::time_point until);
+
 enum class Awaits { kUpdate, kTurn, kRoom };
 
 // What ends the attempt to send, while nothing of it is sent.
@@ -101,6 +104,7 @@ class Connection {
   [[nodiscard]] bool is_there();
   [[nodiscard]] std::string why() const;
   void fail(const std::string& why);
+  [[noreturn]] void refuse(const char* why);  // fails: the runner's answer is invalid
 
  private:
   struct Turn {

@@ -1,6 +1,5 @@
 #include "link.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,11 +89,6 @@ class Link final : public RunnerLink {
   void close(const std::string& why) override { connection_.fail(why); }
 
  private:
-  [[noreturn]] void refuse(const char* why) {
-    connection_.fail(std::string("the runner's answer is invalid: ") + why);
-    throw Error(ISOGATE_IO, std::string("the runner's answer is invalid: ") + why);
-  }
-
   const isogate_runner_result& run_file(ClientCall& client_call, uint32_t verb,
                                         const isogate_file_request& request, int passed_fd) {
     const uint16_t flags = passed_fd >= 0 ? ISOGATE_RUNNER_WITH_DESCRIPTORS : 0;
@@ -245,7 +239,7 @@ void Link::read(const Call& call, const isogate_file_request& request, isogate_e
   const bool has_no_size = minor_ >= 2 && found.entry_size == ISOGATE_SIZE_UNKNOWN;
   if (has_no_size) found.entry_size = 0;
   take_entry(found, entry);
-  if (entry.type != ISOGATE_ENTRY_REGULAR) refuse("it read what is no file");
+  if (entry.type != ISOGATE_ENTRY_REGULAR) connection_.refuse("it read what is no file");
   if (has_no_size) {
     entry.size = ISOGATE_SIZE_UNKNOWN;
     return;
@@ -289,7 +283,8 @@ uint64_t Link::write(const Call& call, const isogate_file_request& asked) {
   (passes ? plan.body_fd : plan.feed_fd) = request.fd;
   ClientCall client_call(connection_, call, plan);
   const auto& answer = run_file(client_call, ISOGATE_RUNNER_WRITE, request, passes ? request.fd : -1);
-  if (!passes && answer.written != client_call.sent()) refuse("it wrote another number of bytes than it got");
+  if (!passes && answer.written != client_call.sent())
+    connection_.refuse("it wrote another number of bytes than it got");
   return number(answer.written);
 }
 
@@ -309,8 +304,8 @@ void Link::stat(const Call& call, const isogate_file_request& request, isogate_e
 
 void Link::take_entry(const isogate_runner_result& from, isogate_entry& to) {
   if (from.entry_type < ISOGATE_ENTRY_REGULAR || from.entry_type > ISOGATE_ENTRY_OTHER)
-    refuse("an entry of an unknown type");
-  if (from.entry_size > INT64_MAX) refuse("an entry of an impossible size");
+    connection_.refuse("an entry of an unknown type");
+  if (from.entry_size > INT64_MAX) connection_.refuse("an entry of an impossible size");
   to.type = from.entry_type;
   to.mode = from.entry_mode & 07777;
   to.size = from.entry_size;
@@ -322,7 +317,7 @@ void Link::take_limits(std::string_view from, isogate_evidence& to) {
   isogate_runner_limit limit{};
   while (to.limit_count < ISOGATE_EVIDENCE_LIMITS_MAX && take(from, limit))
     add_limit(to, limit.id, limit.value);
-  if (!from.empty()) refuse("limits of a wrong size");
+  if (!from.empty()) connection_.refuse("limits of a wrong size");
 }
 
 void Link::evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) {
@@ -349,7 +344,7 @@ void Link::disk_use(const Call& call, isogate_disk_use& out) {
   run_file(client_call, ISOGATE_RUNNER_DISK_USE, request, -1);
   std::string_view answer = client_call.attached();
   isogate_runner_disk found{};
-  if (!take(answer, found) || !answer.empty()) refuse("a use of the disk of a wrong size");
+  if (!take(answer, found) || !answer.empty()) connection_.refuse("a use of the disk of a wrong size");
   out.flags = found.flags & (ISOGATE_DISK_ENFORCED | ISOGATE_DISK_EXACT);
   out.used_bytes = number(found.used_bytes);
   out.limit_bytes = number(found.limit_bytes);
@@ -364,15 +359,10 @@ void Link::watch(const Call& call, const isogate_file_request& request) {
   Plan plan{.kind = Kind::kReads, .ends_with_reader = !passes_};
   if (!passes_) plan.out_fds[0] = request.fd;
   ClientCall client_call(connection_, call, plan);
-  bool begun = false;
-  const uint16_t flags = passes_ ? ISOGATE_RUNNER_WITH_DESCRIPTORS : 0;
   try {
-    client_call.run({&request.fd, passes_ ? size_t{1} : 0}, [&](std::string& out, uint32_t stream) {
-      append(out, stream, flags, ISOGATE_RUNNER_WATCH, request);
-      begun = true;
-    });
+    run_file(client_call, ISOGATE_RUNNER_WATCH, request, passes_ ? request.fd : -1);
   } catch (const Error& error) {
-    if (begun && error.status() == ISOGATE_UNAVAILABLE && !client_call.was_answered())
+    if (client_call.was_begun() && error.status() == ISOGATE_UNAVAILABLE && !client_call.was_answered())
       throw Error(ISOGATE_IO, error.what());
     throw;
   }
@@ -400,7 +390,7 @@ void Link::connect_to_port(const Call& call, const isogate_connect_request& requ
     if (!client_call.was_ready() || error.status() == ISOGATE_CANCELLED) throw;
     throw Error(ISOGATE_IO, error.what(), error.os_errno());
   }
-  if (!client_call.was_ready()) refuse("the end of a connection that was not there");
+  if (!client_call.was_ready()) connection_.refuse("the end of a connection that was not there");
 }
 
 }  // namespace

@@ -1,36 +1,24 @@
 #include "pending.h"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
+#include "descriptor.h"
 #include "isogate/backend.hpp"
 
 namespace isogate::sdk::link {
 namespace {
 
 // A thread is in one call at a time, so one eventfd serves all its calls.
-class Waker {
- public:
-  Waker() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-  ~Waker() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Waker(const Waker&) = delete;
-  Waker& operator=(const Waker&) = delete;
-  [[nodiscard]] int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 int waker_of_thread() {
-  thread_local const Waker waker;
-  if (waker.fd() < 0) throw Error(ISOGATE_RESOURCE_EXHAUSTED, "cannot make an eventfd", EMFILE);
-  return waker.fd();
+  thread_local std::optional<const Descriptor> waker;
+  if (!waker || waker->get() < 0) waker.emplace(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (waker->get() < 0) throw Error(ISOGATE_RESOURCE_EXHAUSTED, "cannot make an eventfd", EMFILE);
+  return waker->get();
 }
 
 }  // namespace

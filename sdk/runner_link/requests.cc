@@ -6,8 +6,6 @@ namespace {
 constexpr uint32_t kFileFlags = ISOGATE_FILE_APPEND | ISOGATE_FILE_DURABLE | ISOGATE_FILE_EXCLUSIVE |
                                 ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN |
                                 ISOGATE_FILE_REPLACE;
-constexpr uint32_t kStreamFlags[] = {ISOGATE_RUNNER_EXEC_STDIN, ISOGATE_RUNNER_EXEC_STDOUT,
-                                     ISOGATE_RUNNER_EXEC_STDERR};
 
 [[noreturn]] void invalid(const std::string& why) { throw Error(ISOGATE_INVALID_ARGUMENT, why); }
 
@@ -89,6 +87,12 @@ bool read_id(std::string_view digits, uint8_t (&id)[16]) {
     id[i] = static_cast<uint8_t>(high << 4 | low);
   }
   return true;
+}
+
+uint32_t stream_flags(const isogate_exec_request& request) {
+  const auto [in, out, err] = streams_of(request);
+  return (in >= 0 ? ISOGATE_RUNNER_EXEC_STDIN : 0) | (out >= 0 ? ISOGATE_RUNNER_EXEC_STDOUT : 0) |
+         (err >= 0 ? ISOGATE_RUNNER_EXEC_STDERR : 0);
 }
 
 constexpr uint64_t kMostLimits = 256;
@@ -173,9 +177,7 @@ void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isoga
   if (kept != nullptr) head.flags |= ISOGATE_RUNNER_EXEC_KEEP;
   if ((request.flags & ISOGATE_EXEC_PTY) != 0) head.flags |= ISOGATE_RUNNER_EXEC_PTY;
   if ((request.flags & ISOGATE_EXEC_MERGE_STDERR) != 0) head.flags |= ISOGATE_RUNNER_EXEC_MERGE_STDERR;
-  const std::array<int, 3> streams = streams_of(request);
-  for (size_t i = 0; i < streams.size(); ++i)
-    if (streams[i] >= 0) head.flags |= kStreamFlags[i];
+  head.flags |= stream_flags(request);
   const bool as_list = limits == LimitForm::kList;
   if (request.limit_count != 0)
     head.flags |= as_list ? ISOGATE_RUNNER_EXEC_LIMITS : ISOGATE_RUNNER_EXEC_LIMITS_1_3;
@@ -207,9 +209,7 @@ void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isoga
 void append_rejoin(std::string& out, uint32_t stream, const isogate_exec_request& request) {
   isogate_runner_rejoin head{};
   read_id(view(request.exec_id), head.id);
-  const std::array<int, 3> streams = streams_of(request);
-  for (size_t i = 0; i < streams.size(); ++i)
-    if (streams[i] >= 0) head.flags |= kStreamFlags[i];
+  head.flags = stream_flags(request);
   FrameWriter(out, ISOGATE_RUNNER_REJOIN, stream).add(head);
 }
 

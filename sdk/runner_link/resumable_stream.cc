@@ -28,6 +28,11 @@ constexpr uint64_t kFull = UINT64_MAX - 1;  // of an eventfd: it takes nothing m
 
 using Clock = std::chrono::steady_clock;
 
+int made(int fd) {
+  if (fd < 0) fail_with_errno("cannot make a descriptor", errno);
+  return fd;
+}
+
 bool is_again(int code) { return code == EAGAIN || code == EINTR; }
 
 void fill(int event, uint64_t by) { [[maybe_unused]] const auto size = ::write(event, &by, sizeof by); }
@@ -101,18 +106,12 @@ const char* fault_of(const isogate_runner_resumed& answer, const isogate_runner_
   return is_new ? nullptr : "it answers for another session";
 }
 
-Descriptor::Descriptor(int fd) : fd_(fd) {
-  if (fd_ < 0) fail_with_errno("cannot make a descriptor", errno);
-}
-
-Descriptor::~Descriptor() { ::close(fd_); }
-
 ResumableStream::ResumableStream(RunnerDial dial, const ResumeOptions& options, const Call& call)
     : dial_(std::move(dial)),
       options_(options),
-      ready_(::epoll_create1(EPOLL_CLOEXEC)),
-      room_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      over_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      ready_(made(::epoll_create1(EPOLL_CLOEXEC))),
+      room_(made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
+      over_event_(made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
   if (!control(ready_.get(), EPOLL_CTL_ADD, over_event_.get(), EPOLLIN))
     fail_with_errno("cannot watch a descriptor", errno);
   auto stream = dial_(call);

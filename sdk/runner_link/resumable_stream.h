@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "descriptor.h"
 #include "exchange.h"
 #include "isogate/runner_link.hpp"
 #include "isogate/runner_resume.h"
@@ -15,18 +16,6 @@ namespace isogate::sdk::link {
 
 // What is wrong with the reply to `request`; null: nothing. Pure.
 const char* fault_of(const isogate_runner_resumed& answer, const isogate_runner_resume& request);
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd);  // throws where it is none
-  ~Descriptor();
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 class ResumableStream final : public RunnerStream {
  public:

@@ -1,12 +1,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "descriptor.h"
 #include "isogate/runner_link.hpp"
 
 namespace isogate::sdk {
@@ -17,28 +17,24 @@ constexpr size_t kMostDescriptors = 3;
 class SocketStream final : public RunnerStream {
  public:
   SocketStream(int fd, bool descriptors) : fd_(fd), descriptors_(descriptors) {
-    const int flags = ::fcntl(fd_, F_GETFL);
-    if (flags < 0 || ::fcntl(fd_, F_SETFL, flags | O_NONBLOCK) != 0) {
-      const int code = errno;
-      ::close(fd_);
-      fail_with_errno("cannot use the socket of a runner", code);
-    }
+    const int flags = ::fcntl(fd, F_GETFL);
+    if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+      fail_with_errno("cannot use the socket of a runner", errno);
   }
-  ~SocketStream() override { ::close(fd_); }
-  SocketStream(const SocketStream&) = delete;
-  SocketStream& operator=(const SocketStream&) = delete;
 
-  [[nodiscard]] int fd() const override { return fd_; }
-  ssize_t read_some(char* to, size_t size) override { return ::recv(fd_, to, size, 0); }
-  ssize_t write_some(const char* from, size_t size) override { return ::send(fd_, from, size, MSG_NOSIGNAL); }
+  [[nodiscard]] int fd() const override { return fd_.get(); }
+  ssize_t read_some(char* to, size_t size) override { return ::recv(fd(), to, size, 0); }
+  ssize_t write_some(const char* from, size_t size) override {
+    return ::send(fd(), from, size, MSG_NOSIGNAL);
+  }
   [[nodiscard]] bool carries_descriptors() const override { return descriptors_; }
   [[nodiscard]] int64_t user() const override {
     ucred peer{};
     socklen_t size = sizeof peer;
-    const bool known = descriptors_ && ::getsockopt(fd_, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    const bool known = descriptors_ && ::getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
     return known ? int64_t{peer.uid} : -1;
   }
-  void shutdown() override { ::shutdown(fd_, SHUT_RDWR); }
+  void shutdown() override { ::shutdown(fd(), SHUT_RDWR); }
 
   ssize_t write_with(const char* from, size_t size, const int* fds, size_t count) override {
     if (!descriptors_ || count > kMostDescriptors) return RunnerStream::write_with(from, size, fds, count);
@@ -54,11 +50,11 @@ class SocketStream final : public RunnerStream {
     head->cmsg_type = SCM_RIGHTS;
     head->cmsg_len = CMSG_LEN(count * sizeof(int));
     std::memcpy(CMSG_DATA(head), fds, count * sizeof(int));
-    return ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+    return ::sendmsg(fd(), &message, MSG_NOSIGNAL);
   }
 
  private:
-  const int fd_;
+  const link::Descriptor fd_;
   const bool descriptors_;
 };
 

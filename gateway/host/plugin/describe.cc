@@ -1,6 +1,7 @@
 #include "gateway/host/plugin/describe.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -31,13 +32,13 @@ std::string name_of(const std::string& path) {
 }
 
 // The child reads the plugin's name, for its messages, from stdin.
-Result<ProgramEnd> run_child(const std::string& executable, int directory, const std::string& name) {
+Result<ProgramEnd> run_child(int directory, const std::string& name) {
   auto name_pipe = make_pipe();
   if (!name_pipe) return name_pipe.error();
   if (!write_all(name_pipe->write.get(), name)) return os_error("cannot write to a pipe", errno);
   name_pipe->write.reset();
   Program child;
-  child.path = executable;
+  child.path = "/proc/self/exe";
   child.arguments = {"isogate", "_describe"};
   child.files = {name_pipe->read.get(), Program::kNull, Program::kNull, Program::kOutput};
   static_assert(kPipe == 3);
@@ -119,9 +120,8 @@ class TemporaryDir {
 
 }  // namespace
 
-Result<Description> describe_copy(const PluginImage& image, const PluginCopy& copy,
-                                  const std::string& executable) {
-  const auto end = run_child(executable, copy.directory(), name_of(image.path));
+Result<Description> describe_copy(const PluginImage& image, const PluginCopy& copy) {
+  const auto end = run_child(copy.directory(), name_of(image.path));
   if (!end) return end.error();
   auto described = judge(image.path, *end);
   if (!described) return described;
@@ -132,14 +132,14 @@ Result<Description> describe_copy(const PluginImage& image, const PluginCopy& co
 }
 
 Result<Description> describe_plugin(const std::string& path, const std::string& pin,
-                                    const std::string& copy_dir, const std::string& executable) {
+                                    const std::string& copy_dir) {
   auto image = inspect_plugin(path, pin);
   if (!image) return image.error();
   std::optional<TemporaryDir> temporary;
   if (copy_dir.empty()) temporary.emplace();
   auto copy = make_copy(*image, temporary ? temporary->path() : copy_dir);
   if (!copy) return copy.error();
-  return describe_copy(*image, *copy, executable);
+  return describe_copy(*image, *copy);
 }
 
 int describe_child_main() {

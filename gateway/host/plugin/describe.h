@@ -16,14 +16,11 @@
 namespace isogate {
 
 // `pin`: SHA-256 in hex, or empty. `copy_dir`: as in plugin_file.h; empty: a temporary one.
-// `executable`: this program, whose role `_describe` is describe_child_main().
 Result<Description> describe_plugin(const std::string& path, const std::string& pin,
-                                    const std::string& copy_dir,
-                                    const std::string& executable = "/proc/self/exe");
+                                    const std::string& copy_dir);
 
 // The same for a file that has been checked and copied.
-Result<Description> describe_copy(const PluginImage& image, const PluginCopy& copy,
-                                  const std::string& executable = "/proc/self/exe");
+Result<Description> describe_copy(const PluginImage& image, const PluginCopy& copy);
 
 // The role `isogate _describe`: the plugin is ./plugin.so, the pipe is descriptor 3.
 int describe_child_main();

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <type_traits>
 
 #include "gateway/host/text.h"
 #include "lib/capabilities.h"
@@ -98,10 +99,32 @@ Error mark(const char* what) {
 
 // A cast from a value that does not fit is undefined.
 template <typename T>
-void take_number(const json& from, T& to) {
-  if (!from.is_number_unsigned() || from.get<uint64_t>() > std::numeric_limits<T>::max())
-    throw json::other_error::create(599, "not a number that fits", &from);
-  to = from.get<T>();
+void take(const json& from, T& to) {
+  constexpr bool is_number = std::is_unsigned_v<T> && !std::is_same_v<T, bool>;
+  if constexpr (is_number)
+    if (!from.is_number_unsigned() || from.get<uint64_t>() > std::numeric_limits<T>::max())
+      throw json::other_error::create(599, "not a number that fits", &from);
+  from.get_to(to);
+}
+
+// What travels over the pipe; one list serves both directions.
+template <typename Fields, typename Each>
+void for_each_field(Fields& d, Each each) {
+  each("id", d.id);
+  each("version", d.version);
+  each("summary", d.summary);
+  each("vendor", d.vendor);
+  each("license", d.license);
+  each("abi_major", d.abi_major);
+  each("abi_minor", d.abi_minor);
+  each("flags", d.flags);
+  each("isolation", d.isolation);
+  each("locality", d.locality);
+  each("capabilities", d.capabilities);
+  each("linux_capabilities", d.linux_capabilities);
+  each("takes_config", d.takes_config);
+  each("config_schema_json", d.config_schema_json);
+  each("absent", d.absent);
 }
 
 }  // namespace
@@ -168,22 +191,7 @@ std::string pack(const Result<Description>& described) {
     out["message"] = described.error().message;
     return out.dump(-1, ' ', false, json::error_handler_t::replace);
   }
-  const Description& d = *described;
-  out = {{"id", d.id},
-         {"version", d.version},
-         {"summary", d.summary},
-         {"vendor", d.vendor},
-         {"license", d.license},
-         {"abi_major", d.abi_major},
-         {"abi_minor", d.abi_minor},
-         {"flags", d.flags},
-         {"isolation", d.isolation},
-         {"locality", d.locality},
-         {"capabilities", d.capabilities},
-         {"linux_capabilities", d.linux_capabilities},
-         {"takes_config", d.takes_config},
-         {"config_schema_json", d.config_schema_json},
-         {"absent", d.absent}};
+  for_each_field(*described, [&out](const char* name, const auto& value) { out[name] = value; });
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -193,28 +201,16 @@ Result<Description> unpack(const std::string& packed) {
     json in = json::parse(packed);
     if (in.contains("message")) {
       uint16_t status = 0;
-      take_number(in.at("status"), status);
+      take(in.at("status"), status);
       Error error{status, 0, clean_text(in.at("message").get<std::string>(), 2000)};
       if (error.status <= ISOGATE_OK || error.status > ISOGATE_NO_SANDBOX) error.status = ISOGATE_INTERNAL;
       return error;
     }
-    if (in.size() != 15) return mark("unknown fields");
     Description d;
-    in.at("id").get_to(d.id);
-    in.at("version").get_to(d.version);
-    in.at("summary").get_to(d.summary);
-    in.at("vendor").get_to(d.vendor);
-    in.at("license").get_to(d.license);
-    take_number(in.at("abi_major"), d.abi_major);
-    take_number(in.at("abi_minor"), d.abi_minor);
-    take_number(in.at("flags"), d.flags);
-    take_number(in.at("isolation"), d.isolation);
-    take_number(in.at("locality"), d.locality);
-    take_number(in.at("capabilities"), d.capabilities);
-    take_number(in.at("linux_capabilities"), d.linux_capabilities);
-    in.at("takes_config").get_to(d.takes_config);
-    in.at("config_schema_json").get_to(d.config_schema_json);
-    in.at("absent").get_to(d.absent);
+    size_t fields = 0;
+    for_each_field(d, [&fields](const char*, const auto&) { ++fields; });
+    if (in.size() != fields) return mark("unknown fields");
+    for_each_field(d, [&in](const char* name, auto& value) { take(in.at(name), value); });
     if (auto checked = check(d); !checked) return checked.error();
     return d;
   } catch (const json::exception&) {

@@ -37,6 +37,14 @@ std::optional<T> at(std::string_view bytes, uint64_t offset) {
   return value;
 }
 
+// Of a table that begins there.
+template <typename T>
+std::optional<T> element(std::string_view bytes, uint64_t table, size_t index) {
+  uint64_t offset = 0;
+  if (__builtin_add_overflow(table, index * sizeof(T), &offset)) return std::nullopt;
+  return at<T>(bytes, offset);
+}
+
 std::optional<std::string_view> range(std::string_view bytes, uint64_t offset, uint64_t size) {
   if (offset > bytes.size() || bytes.size() - offset < size) return std::nullopt;
   return bytes.substr(offset, size);
@@ -79,10 +87,7 @@ class Parser {
 
   Result<void> read_segments() {
     for (size_t i = 0; i < header_.e_phnum; ++i) {
-      uint64_t start = 0;
-      if (__builtin_add_overflow(header_.e_phoff, i * sizeof(Elf64_Phdr), &start))
-        return not_elf("its program headers are malformed");
-      auto segment = at<Elf64_Phdr>(bytes_, start);
+      auto segment = element<Elf64_Phdr>(bytes_, header_.e_phoff, i);
       if (!segment) return not_elf("its program headers are cut off");
       if (segment->p_type == PT_LOAD) loads_.push_back(*segment);
       if (segment->p_type != PT_DYNAMIC) continue;
@@ -107,15 +112,13 @@ class Parser {
   Result<void> read_dynamic() {
     auto start = offset_of(dynamic_->p_vaddr);
     if (!start) return not_elf("its dynamic section is nowhere");
-    for (size_t i = 0;; ++i) {
-      uint64_t place = 0;
-      if (i == kMaxDynamic || __builtin_add_overflow(*start, i * sizeof(Elf64_Dyn), &place))
-        return not_elf("its dynamic section has no end");
-      auto entry = at<Elf64_Dyn>(bytes_, place);
+    for (size_t i = 0; i < kMaxDynamic; ++i) {
+      auto entry = element<Elf64_Dyn>(bytes_, *start, i);
       if (!entry) return not_elf("its dynamic section is cut off");
       if (entry->d_tag == DT_NULL) return {};
       take(*entry);
     }
+    return not_elf("its dynamic section has no end");
   }
 
   void take(const Elf64_Dyn& entry) {
@@ -167,10 +170,7 @@ class Parser {
   Result<void> read_exports() {
     if (header_.e_shnum == 0 || header_.e_shentsize != sizeof(Elf64_Shdr)) return {};
     for (size_t i = 0; i < header_.e_shnum; ++i) {
-      uint64_t place = 0;
-      if (__builtin_add_overflow(header_.e_shoff, i * sizeof(Elf64_Shdr), &place))
-        return not_elf("its section headers are malformed");
-      auto section = at<Elf64_Shdr>(bytes_, place);
+      auto section = element<Elf64_Shdr>(bytes_, header_.e_shoff, i);
       if (!section) return not_elf("its section headers are cut off");
       if (section->sh_type == SHT_DYNSYM) return read_symbols(*section);
     }
@@ -178,11 +178,8 @@ class Parser {
   }
 
   Result<void> read_symbols(const Elf64_Shdr& section) {
-    uint64_t place = 0;
-    if (section.sh_link >= header_.e_shnum ||
-        __builtin_add_overflow(header_.e_shoff, section.sh_link * sizeof(Elf64_Shdr), &place))
-      return not_elf("its symbols have no names");
-    auto names = at<Elf64_Shdr>(bytes_, place);
+    if (section.sh_link >= header_.e_shnum) return not_elf("its symbols have no names");
+    auto names = element<Elf64_Shdr>(bytes_, header_.e_shoff, section.sh_link);
     auto table = names ? range(bytes_, names->sh_offset, names->sh_size) : std::nullopt;
     auto symbols = range(bytes_, section.sh_offset, section.sh_size);
     if (!table || !symbols || symbols->size() / sizeof(Elf64_Sym) > kMaxSymbols)

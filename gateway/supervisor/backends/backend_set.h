@@ -10,7 +10,7 @@ namespace isogate::supervisor {
 
 class BackendSet {
  public:
-  BackendSet(Context& context, const FrontLink& front) : context_(context), front_(front) {}
+  BackendSet(Context& context, FrontProcess& front) : context_(context), front_(front) {}
 
   void start(const BackendConfig& backend);
 
@@ -45,7 +45,7 @@ class BackendSet {
   [[nodiscard]] BackendSlot* find(const std::string& name) const;
 
   Context& context_;
-  const FrontLink& front_;
+  FrontProcess& front_;
   std::vector<std::unique_ptr<BackendSlot>> slots_;
 };
 

@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kFrontReported{100};  // a process's end com
 
 }  // namespace
 
-BackendSlot::BackendSlot(Context& context, const FrontLink& front, BackendConfig config)
+BackendSlot::BackendSlot(Context& context, FrontProcess& front, BackendConfig config)
     : context_(context), front_(front), config_(std::move(config)), policy_(context.timings) {}
 
 HostProcess* BackendSlot::find(HostRole role) {
@@ -37,11 +37,8 @@ void BackendSlot::start() {
   ++generation_;
   if (auto there = check_plugin_there(context_.config, config_); !there && !again)
     return not_installed(there.error());
-  auto process = launch(context_.config, config_);
-  if (!process) return crashed(generation_, process.error().message);
-  log::info("backend_host_started",
-            {{"backend", name()}, {"generation", generation_}, {"host_pid", (*process)->child.pid}});
-  processes_.push_back(std::move(*process));
+  if (auto launched = launch(context_.config, config_, HostRole::kStarting); !launched)
+    crashed(generation_, launched.error().message);
 }
 
 // A configuration may name plugins that are not installed: no defect, as long as nothing has served yet.
@@ -59,7 +56,7 @@ void BackendSlot::not_installed(const Error& error) {
   report_down({name(), generation_, error.message, false, false});
 }
 
-Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, const BackendConfig& backend) {
+Result<void> BackendSlot::launch(const Config& config, const BackendConfig& backend, HostRole role) {
   const std::string copy_dir_name = name() + "." + std::to_string(generation_);
   auto copy_dir = make_plugin_copy_dir(context_.state, copy_dir_name);
   if (!copy_dir) return copy_dir.error();
@@ -73,6 +70,7 @@ Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, c
   process->control = ControlChannel(std::move(child->control));
   process->child = std::move(*child);
   process->generation = generation_;
+  process->role = role;
   process->front_end = std::move(pair->a);
   process->settings = host_settings(config, backend);
   process->copy_dir_name = copy_dir_name;
@@ -84,7 +82,10 @@ Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, c
   process->control.send(host_start_message({&config, &backend, generation_, context_.state.sandboxes,
                                             context_.state.uids, *copy_dir}),
                         {}, std::move(outputs));
-  return process;
+  log::info("backend_host_started",
+            {{"backend", name()}, {"generation", generation_}, {"host_pid", process->child.pid}});
+  processes_.push_back(std::move(process));
+  return {};
 }
 
 void BackendSlot::remove() {
@@ -337,12 +338,8 @@ void BackendSlot::try_out(const Config& wanted, const BackendConfig& backend) {
       trial_->mistake = Mistake{"plugin", there.error().message};
     return decide(Outcome::kAbsent, there.error().message);
   }
-  auto process = launch(wanted, backend);
-  if (!process) return decide(Outcome::kCrashed, process.error().message);
-  (*process)->role = HostRole::kTrial;
-  log::info("backend_host_started",
-            {{"backend", name()}, {"generation", generation_}, {"host_pid", (*process)->child.pid}});
-  processes_.push_back(std::move(*process));
+  if (auto launched = launch(wanted, backend, HostRole::kTrial); !launched)
+    decide(Outcome::kCrashed, launched.error().message);
 }
 
 void BackendSlot::decide(Outcome outcome, std::string reason) {

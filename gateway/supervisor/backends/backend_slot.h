@@ -2,22 +2,15 @@
 // ending, and how the last one ended.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gateway/supervisor/backends/host_process.h"
 #include "gateway/supervisor/context.h"
+#include "gateway/supervisor/front_process.h"
 
 namespace isogate::supervisor {
-
-// How a slot sends to the front; does nothing while there is none.
-struct FrontLink {
-  std::function<bool()> running;
-  std::function<void(std::string record, std::vector<Fd> fds)> send;
-  std::function<bool()> dying;  // its sockets are closed already, its end not yet reported
-};
 
 // A backend whose configuration is wrong, as opposed to one that this host cannot run now.
 struct Mistake {
@@ -27,7 +20,7 @@ struct Mistake {
 
 class BackendSlot {
  public:
-  BackendSlot(Context& context, const FrontLink& front, BackendConfig config);
+  BackendSlot(Context& context, FrontProcess& front, BackendConfig config);
 
   void start();   // starts a backend host
   void remove();  // ends it; no other starts until a reload
@@ -73,7 +66,7 @@ class BackendSlot {
   };
 
   HostProcess* find(HostRole role);
-  Result<std::unique_ptr<HostProcess>> launch(const Config& config, const BackendConfig& backend);
+  Result<void> launch(const Config& config, const BackendConfig& backend, HostRole role);
   void conclude_trial(const HostProcess& process, int wait_status, const std::string& reason);
   void decide(Outcome outcome, std::string reason);
   void receive(HostProcess& process);
@@ -89,7 +82,7 @@ class BackendSlot {
   void report_down(BackendDown down);
 
   Context& context_;
-  const FrontLink& front_;
+  FrontProcess& front_;
   BackendConfig config_;
   std::string fingerprint_;
   std::string settings_;         // of the host that the front was given last

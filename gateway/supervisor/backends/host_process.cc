@@ -4,20 +4,24 @@
 
 namespace isogate::supervisor {
 
-void HostProcess::kill_later(std::chrono::milliseconds delay, std::string why) {
+void ChildProcess::kill_later(std::chrono::milliseconds delay, std::string why) {
   const TimePoint when = Clock::now() + delay;
   if (killed || (kill_at && *kill_at <= when)) return;
   kill_at = when;
   kill_reason = std::move(why);
 }
 
-void HostProcess::kill_now(std::string why) {
+void ChildProcess::kill_now(std::string why) {
   if (killed) return;
   killed = true;
   kill_at.reset();
   kill_reason = std::move(why);
-  control.close();  // its further records are ignored
   kill_child(child);
+}
+
+void HostProcess::kill_now(std::string why) {
+  control.close();  // its further records are ignored
+  ChildProcess::kill_now(std::move(why));
 }
 
 bool ended_with(int wait_status, int code) {

@@ -1,4 +1,4 @@
-// One running backend host, of one generation.
+// The running children of the supervisor: the front, and backend hosts of one generation each.
 #pragma once
 
 #include <optional>
@@ -17,23 +17,29 @@ enum class HostRole {
   kLeaving,   // replaced, removed or without a front: its end is no crash
 };
 
-struct HostProcess {
+// A running child, and the deadline by which it has to have ended.
+struct ChildProcess {
   Child child;
   ControlChannel control;
+  std::optional<TimePoint> kill_at;
+  std::string kill_reason;
+  bool killed = false;  // for that reason
+
+  void kill_later(std::chrono::milliseconds delay, std::string why);  // unless an earlier kill is due already
+  void kill_now(std::string why);
+};
+
+struct HostProcess : ChildProcess {
   uint64_t generation = 0;
   std::string settings;  // host_settings() of it
   HostRole role = HostRole::kStarting;
   Fd front_end;  // of the socket to the front, until the front has it
-  std::optional<TimePoint> kill_at;
-  std::string kill_reason;
   bool reported_ready = false;
-  bool killed = false;                  // for that reason
   std::optional<std::string> given_up;  // by the front, for this reason
   std::optional<std::string> failed;    // its message
   std::optional<std::string> setting;   // with that: the one that the operator has to correct
   std::string copy_dir_name;
 
-  void kill_later(std::chrono::milliseconds delay, std::string why);  // unless an earlier kill is due already
   void kill_now(std::string why);
 };
 
