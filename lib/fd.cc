@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstring>
 
@@ -130,6 +131,15 @@ Result<std::string> read_to_end(int fd, size_t most, const std::string& attempt)
   const bool mib = most >= 1 << 20;
   return Error{ISOGATE_INVALID_ARGUMENT, EFBIG,
                attempt + ": it is over " + std::to_string(most >> (mib ? 20 : 10)) + (mib ? " MiB" : " KiB")};
+}
+
+Result<std::string> read_link(int dir, const std::string& path, const std::string& attempt) {
+  std::string target(PATH_MAX, '\0');
+  const ssize_t size = ::readlinkat(dir, path.c_str(), target.data(), target.size());
+  if (size < 0) return os_error(attempt, errno);
+  if (static_cast<size_t>(size) == target.size()) return os_error(attempt, ENAMETOOLONG);
+  target.resize(static_cast<size_t>(size));
+  return target;
 }
 
 bool write_all(int fd, std::string_view bytes) {

@@ -95,6 +95,10 @@ void attach_descriptors(msghdr& message, char* control, std::span<const int> fds
 // bytes (a whole number of KiB) is ISOGATE_INVALID_ARGUMENT with EFBIG.
 Result<std::string> read_to_end(int fd, size_t most, const std::string& attempt);
 
+// Where a symlink below this directory leads, or that of an O_PATH descriptor if the path is empty. An error
+// begins with `attempt`.
+Result<std::string> read_link(int dir, const std::string& path, const std::string& attempt);
+
 // To a descriptor that blocks. False: not all was written, and errno says why.
 [[nodiscard]] bool write_all(int fd, std::string_view bytes);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "lib/tar/tar_header.h"
@@ -56,12 +55,8 @@ bool checksum_fits(const TarHeader& header) {
 bool only_zeros(std::string_view bytes) { return bytes.find_first_not_of('\0') == std::string_view::npos; }
 
 const char* compression_of(std::string_view bytes) {
-  static constexpr std::pair<std::string_view, const char*> kMagic[] = {{"\x1f\x8b", "gzip"},
-                                                                        {"BZh", "bzip2"},
-                                                                        {"\xfd"
-                                                                         "7zXZ",
-                                                                         "xz"},
-                                                                        {"\x28\xb5\x2f\xfd", "zstd"}};
+  static constexpr std::pair<std::string_view, const char*> kMagic[] = {
+      {"\x1f\x8b", "gzip"}, {"BZh", "bzip2"}, {"\xfd\x37zXZ", "xz"}, {"\x28\xb5\x2f\xfd", "zstd"}};
   for (const auto& [magic, name] : kMagic)
     if (bytes.starts_with(magic)) return name;
   return nullptr;
@@ -69,44 +64,38 @@ const char* compression_of(std::string_view bytes) {
 
 uint64_t padding_of(uint64_t size) { return (kTarBlock - size % kTarBlock) % kTarBlock; }
 
-template <typename Number>
-bool parse(std::string_view text, Number& value) {
-  const auto number = number_in<Number>(text);
-  value = number.value_or(0);
-  return number.has_value();
-}
-
 // Seconds with a fraction, which is dropped.
-bool parse_time(std::string_view text, int64_t& value) {
+std::optional<int64_t> time_in(std::string_view text) {
   const std::string_view whole = text.substr(0, text.find('.'));
   const std::string_view rest = text.substr(whole.size());
-  return parse(whole, value) && rest.find_first_not_of("0123456789", 1) == std::string_view::npos;
+  const bool fits = rest.find_first_not_of("0123456789", 1) == std::string_view::npos;
+  return fits ? number_in<int64_t>(whole) : std::nullopt;
+}
+
+// An empty one takes back what an earlier record said.
+std::optional<std::string> text_in(std::string_view value) {
+  return value.empty() ? std::nullopt : std::optional(std::string(value));
 }
 
 }  // namespace
 
 std::string TarMember::kind_text() const {
-  switch (type) {
-    case '0':
-    case '\0':
-    case '7':
-      return kind == Kind::kDirectory ? "a directory" : "a file";
-    case '1':
-      return "a hard link";
-    case '2':
-      return "a symlink";
-    case '3':
-    case '4':
-      return "a device";
-    case '5':
+  switch (kind) {
+    case Kind::kFile:
+      return "a file";
+    case Kind::kDirectory:
       return "a directory";
-    case '6':
-      return "a FIFO";
-    case 'S':
-      return "a sparse file";
-    default:
-      return "of the unknown type `" + printable({&type, 1}, 8) + "`";
+    case Kind::kSymlink:
+      return "a symlink";
+    case Kind::kHardLink:
+      return "a hard link";
+    case Kind::kOther:
+      break;
   }
+  if (type == '3' || type == '4') return "a device";
+  if (type == '6') return "a FIFO";
+  if (type == 'S') return "a sparse file";
+  return "of the unknown type `" + printable({&type, 1}, 8) + "`";
 }
 
 Error TarReader::error(const std::string& why) const {
@@ -181,7 +170,7 @@ Result<bool> TarReader::read_header() {
   const auto size = number_of(header.size);
   if (!size || *size < 0) return error("a header has no valid size");
   if (std::strchr("xgLK", header.type) == nullptr || header.type == '\0') {
-    if (auto read = read_member(); !read) return read.error();
+    if (auto read = read_member(header); !read) return read.error();
     return true;
   }
   if (static_cast<uint64_t>(*size) > kMostExtension)
@@ -194,9 +183,7 @@ Result<bool> TarReader::read_header() {
   return false;
 }
 
-Result<void> TarReader::read_member() {
-  TarHeader header;
-  std::memcpy(&header, block_.data(), sizeof header);
+Result<void> TarReader::read_member(const TarHeader& header) {
   const Overrides more = std::exchange(overrides_, {});
   extended_ = false;
   member_ = {};
@@ -205,14 +192,13 @@ Result<void> TarReader::read_member() {
   const bool posix = std::string_view(header.magic, 6) == std::string_view("ustar\0", 6);
   if (posix && header.prefix[0] != '\0')
     member_.name = std::string(text_of(header.prefix)) + "/" + member_.name;
-  member_.target = text_of(header.target);
-  if (more.has_path) member_.name = more.path;
-  if (more.has_link) member_.target = more.link;
+  if (more.path) member_.name = *more.path;
+  member_.target = more.link.value_or(std::string(text_of(header.target)));
   const auto mode = number_of(header.mode), mtime = number_of(header.mtime), size = number_of(header.size);
   if (!mode || *mode < 0 || !mtime)
     return error("the header of `" + printable(member_.name, 200) + "` has no valid mode or time");
   member_.mode = static_cast<uint32_t>(*mode & 07777);
-  member_.mtime = more.has_mtime ? more.mtime : *mtime;
+  member_.mtime = more.mtime.value_or(*mtime);
   member_.skipped = more.skipped;
   using Kind = TarMember::Kind;
   switch (header.type) {
@@ -237,7 +223,7 @@ Result<void> TarReader::read_member() {
     member_.kind = Kind::kOther;
     member_.type = 'S';
   }
-  if (member_.kind == Kind::kFile) member_.size = more.has_size ? more.size : static_cast<uint64_t>(*size);
+  if (member_.kind == Kind::kFile) member_.size = more.size.value_or(static_cast<uint64_t>(*size));
   if (member_.size > INT64_MAX) return error("a file of more than 8 EiB");
   left_ = member_.size;
   padding_ = padding_of(left_);
@@ -251,23 +237,17 @@ Result<void> TarReader::read_extension() {
     global_ = extension_type_ == 'g';
     return read_pax(extension_);
   }
-  const std::string_view name = std::string_view(extension_).substr(0, extension_.find('\0'));
-  if (extension_type_ == 'L' && !overrides_.has_path) {
-    overrides_.path = name;
-    overrides_.has_path = true;
-  } else if (extension_type_ == 'K' && !overrides_.has_link) {
-    overrides_.link = name;
-    overrides_.has_link = true;
-  }
+  auto& name = extension_type_ == 'L' ? overrides_.path : overrides_.link;
+  if (!name) name = extension_.substr(0, extension_.find('\0'));
   return {};
 }
 
 Result<void> TarReader::read_pax(std::string_view records) {
   while (!records.empty()) {
     const size_t space = records.find(' ');
-    size_t length = 0;
-    if (space == std::string_view::npos || !parse(records.substr(0, space), length) || length < space + 3 ||
-        length > records.size() || records[length - 1] != '\n')
+    const size_t length = number_in<size_t>(records.substr(0, space)).value_or(0);
+    if (space == std::string_view::npos || length < space + 3 || length > records.size() ||
+        records[length - 1] != '\n')
       return error("a record of a pax header has no valid length");
     const std::string_view record = records.substr(space + 1, length - space - 2);
     records.remove_prefix(length);
@@ -290,17 +270,15 @@ Result<void> TarReader::set_record(std::string_view key, std::string_view value)
   if (sparse) {
     overrides_.sparse = true;
   } else if (key == "path") {
-    overrides_.path = value;
-    overrides_.has_path = !value.empty();
+    overrides_.path = text_in(value);
   } else if (key == "linkpath") {
-    overrides_.link = value;
-    overrides_.has_link = !value.empty();
+    overrides_.link = text_in(value);
   } else if (key == "size") {
-    overrides_.has_size = parse(value, overrides_.size);
-    if (!overrides_.has_size && !value.empty()) return error("the record `size` is no number");
+    overrides_.size = number_in<uint64_t>(value);
+    if (!overrides_.size && !value.empty()) return error("the record `size` is no number");
   } else if (key == "mtime") {
-    overrides_.has_mtime = parse_time(value, overrides_.mtime);
-    if (!overrides_.has_mtime && !value.empty()) return error("the record `mtime` is no time");
+    overrides_.mtime = time_in(value);
+    if (!overrides_.mtime && !value.empty()) return error("the record `mtime` is no time");
   } else if (key == "ISOGATE.skipped") {
     overrides_.skipped = value;
   }

@@ -4,12 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "lib/error.h"
 
 namespace isogate {
+
+struct TarHeader;
 
 struct TarMember {
   enum class Kind { kFile, kDirectory, kSymlink, kHardLink, kOther };
@@ -51,15 +54,16 @@ class TarReader {
  private:
   enum class State { kHeader, kExtension, kContent, kTail };
   struct Overrides {
-    std::string path, link, skipped;
-    bool has_path = false, has_link = false, has_size = false, has_mtime = false, sparse = false;
-    uint64_t size = 0;
-    int64_t mtime = 0;
+    std::optional<std::string> path, link;
+    std::optional<uint64_t> size;
+    std::optional<int64_t> mtime;
+    std::string skipped;
+    bool sparse = false;
   };
 
   [[nodiscard]] Result<void> check_compression() const;
   Result<bool> read_header();
-  Result<void> read_member();
+  Result<void> read_member(const TarHeader& header);
   Result<void> read_extension();
   Result<void> read_pax(std::string_view records);
   Result<void> set_record(std::string_view key, std::string_view value);

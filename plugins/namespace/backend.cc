@@ -165,8 +165,7 @@ Result<void> Backend::take_toolchain() {
 Result<const Base*> Backend::base() {
   const std::lock_guard lock(mutex_);
   if (base_) return &*base_;
-  auto made = make_base(
-      {sandboxes_dir_, profile_->host_name, &shared_dirs_, toolchain_dirs_, config_.root, !as_root_});
+  auto made = make_base({sandboxes_dir_, &shared_dirs_, toolchain_dirs_, config_.root, !as_root_});
   if (!made) return made.error();
   base_ = std::move(*made);
   return &*base_;
@@ -248,23 +247,18 @@ Result<void> Backend::prove() {
 
 namespace {
 
-std::string first_line(const char* path) {
-  const std::string text = read_small_file(AT_FDCWD, path);
-  return text.substr(0, text.find('\n'));
-}
-
 // What an operator can do about it, where that is known.
 std::string advice(const Error& error) {
   if (::geteuid() == 0 || (error.os_errno != EPERM && error.os_errno != EACCES && error.os_errno != ENOSPC))
     return "";
-  if (first_line("/proc/sys/kernel/unprivileged_userns_clone") == "0")
+  if (read_small_file(AT_FDCWD, "/proc/sys/kernel/unprivileged_userns_clone") == "0\n")
     return " (user namespaces are closed to ordinary users: sysctl kernel.unprivileged_userns_clone=1, or "
            "start the "
            "gateway by root)";
-  if (first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1")
+  if (read_small_file(AT_FDCWD, "/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1\n")
     return " (AppArmor closes user namespaces to programs without a profile: sysctl "
            "kernel.apparmor_restrict_unprivileged_userns=0, or start the gateway by root)";
-  if (first_line("/proc/sys/user/max_user_namespaces") == "0")
+  if (read_small_file(AT_FDCWD, "/proc/sys/user/max_user_namespaces") == "0\n")
     return " (there are no user namespaces: sysctl user.max_user_namespaces=15000, or start the gateway by "
            "root)";
   return " (start the gateway by root where ordinary users may not do this)";

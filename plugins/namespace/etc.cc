@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runner/enclosure/enclosure_plan.h"
 #include "runner/files/workspace_tree.h"
 
 namespace isogate::ns {
@@ -58,11 +58,9 @@ Result<void> copy_file(int from, int to, const std::string& name, const struct s
 }
 
 Result<void> copy_link(int from, int to, const std::string& name) {
-  char text[PATH_MAX];
-  const ssize_t size = ::readlinkat(from, name.c_str(), text, sizeof text - 1);
-  if (size < 0) return {};
-  text[size] = '\0';
-  if (::symlinkat(text, to, name.c_str()) != 0 && errno != EEXIST)
+  const auto target = read_link(from, name, "");
+  if (!target) return {};
+  if (::symlinkat(target->c_str(), to, name.c_str()) != 0 && errno != EEXIST)
     return os_error("cannot write the sandbox's /etc", errno);
   return {};
 }
@@ -130,13 +128,13 @@ Result<void> copy_whole(int from, int to) {
 
 }  // namespace
 
-Result<void> fill_etc(int to, const char* host_name, const std::string& root) {
+Result<void> fill_etc(int to, const std::string& root) {
   const std::string path = root + "/etc";
   const Fd from(::open(path.c_str(), kDirectory));
   if (!from) return os_error("cannot open " + path, errno);
   if (auto copied = root.empty() ? copy_table(from.get(), to) : copy_whole(from.get(), to); !copied)
     return copied;
-  const std::string name(host_name);
+  const std::string name = kEnclosureHostName;
   const std::pair<const char*, std::string> texts[] = {
       {"hostname", name + "\n"},
       {"hosts", "127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost\n"},

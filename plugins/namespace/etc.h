@@ -49,6 +49,6 @@ inline constexpr Copied kCopied[] = {
 // Fills `to`, an empty directory. From this host: what the table lists. From the operator's `root`, which has
 // no secrets of this host: everything that others may read. passwd and group are symlinks to isogate/, which
 // each sandbox has separately.
-Result<void> fill_etc(int to, const char* host_name, const std::string& root);
+Result<void> fill_etc(int to, const std::string& root);
 
 }  // namespace isogate::ns

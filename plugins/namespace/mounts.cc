@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 
 #include "lib/text.h"
 
@@ -51,12 +50,10 @@ Result<Fd> clone_mount(int fd, Access access, bool recursive, const std::string&
 }
 
 Result<Fd> find_here(int fd, const std::string& what) {
-  char path[PATH_MAX];
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
-  const ssize_t size = ::readlink(link.c_str(), path, sizeof path - 1);
-  if (size < 0) return os_error("cannot find the path of " + what, errno);
-  path[size] = '\0';
-  Fd here(::open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW));
+  const auto path = read_link(AT_FDCWD, link, "cannot find the path of " + what);
+  if (!path) return path.error();
+  Fd here(::open(path->c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
   struct stat one {};
   struct stat two {};
   if (!here || ::fstat(here.get(), &one) != 0 || ::fstat(fd, &two) != 0)

@@ -41,10 +41,9 @@ Result<std::shared_ptr<const EnclosureProfile>> make_profile(const Config& confi
   profile->filter = std::move(*filter);
   profile->inits_ahead = config.inits_ahead;
   for (const MaskedPath& each : kMaskedInProc) {
-    const std::string path = std::string("/proc/") + each.name;
     struct stat info {};
-    if (::lstat(path.c_str(), &info) != 0 || (info.st_mode & S_IROTH) == 0) continue;
-    (S_ISDIR(info.st_mode) ? profile->masked_directories : profile->masked_files).push_back(path);
+    if (::lstat(each.path, &info) != 0 || (info.st_mode & S_IROTH) == 0) continue;
+    profile->covers.push_back({each.path, S_ISDIR(info.st_mode) ? "/run" : "/dev/null"});
   }
   return std::shared_ptr<const EnclosureProfile>(std::move(profile));
 }

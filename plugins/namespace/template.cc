@@ -49,8 +49,8 @@ constexpr Link kDeviceLinks[] = {{"fd", "/proc/self/fd"},
                                  {"stderr", "/proc/self/fd/2"},
                                  {"ptmx", "pts/ptmx"}};
 
-Result<void> make_directory(int parent, const std::string& name, mode_t mode = 0755) {
-  if (::mkdirat(parent, name.c_str(), mode) != 0 && errno != EEXIST)
+Result<void> make_directory(int parent, const std::string& name) {
+  if (::mkdirat(parent, name.c_str(), 0755) != 0 && errno != EEXIST)
     return os_error("cannot make `" + name + "` in a sandbox's root", errno);
   return {};
 }
@@ -87,11 +87,9 @@ Result<void> add_system(int root, const std::string& from, const char* name, boo
   struct stat info {};
   if (!source || ::fstat(source.get(), &info) != 0) return {};
   if (S_ISLNK(info.st_mode)) {
-    char target[256];
-    const ssize_t size = ::readlinkat(source.get(), "", target, sizeof target - 1);
-    if (size < 0) return os_error("cannot read the link `" + path + "`", errno);
-    target[size] = '\0';
-    if (::symlinkat(target, root, name) != 0) return os_error("cannot make `" + path + "`", errno);
+    const auto target = read_link(source.get(), "", "cannot read the link `" + path + "`");
+    if (!target) return target.error();
+    if (::symlinkat(target->c_str(), root, name) != 0) return os_error("cannot make `" + path + "`", errno);
     return {};
   }
   if (!S_ISDIR(info.st_mode)) return {};
@@ -148,10 +146,10 @@ Result<void> add_dev(int root, bool rootless) {
   return attach(*dev, root, "dev", "the sandbox's /dev");
 }
 
-Result<void> add_etc(int root, const std::string& from, const std::string& host_name) {
+Result<void> add_etc(int root, const std::string& from) {
   const Fd etc(::openat(root, "etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!etc) return os_error("cannot open the sandbox's /etc", errno);
-  return fill_etc(etc.get(), host_name.c_str(), from);
+  return fill_etc(etc.get(), from);
 }
 
 struct Brought {
@@ -237,7 +235,7 @@ Result<void> fill_root(int root, const BaseOptions& options, const std::vector<B
     if (auto added = add_system(root, options.root, name, options.rootless); !added) return added;
   }
   if (auto added = add_dev(root, options.rootless); !added) return added;
-  if (auto added = add_etc(root, options.root, options.host_name); !added) return added;
+  if (auto added = add_etc(root, options.root); !added) return added;
   if (options.rootless) {
     if (auto added = add_proc(root); !added) return added;
   }

@@ -28,7 +28,6 @@ bool is_of_system(const std::string& path, bool own_root);
 
 struct BaseOptions {
   std::string scratch;  // any directory of ours: the new root is mounted there for a moment
-  std::string host_name;
   const std::vector<SharedDir>* shared_dirs = nullptr;
   std::vector<std::string> toolchain;  // directories
   std::string root;                    // where the system is; empty: this host's own

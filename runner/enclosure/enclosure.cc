@@ -26,16 +26,6 @@ isogate_init_end:
 )");
 
 namespace isogate {
-namespace {
-
-std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
-  std::vector<const char*> pointers;
-  for (const auto& text : texts) pointers.push_back(text.c_str());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-}  // namespace
 
 void InitTally::change(int by) {
   const std::lock_guard lock(mutex_);
@@ -69,11 +59,7 @@ void Departures::wait_for_all(std::chrono::milliseconds patience) {
 
 Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int image, uint64_t bounding,
                      std::function<void(InitProcess)> reap_later)
-    : options_(std::move(options)),
-      marks_(marks),
-      reap_later_(std::move(reap_later)),
-      files_(pointers_to(options_.profile->masked_files)),
-      directories_(pointers_to(options_.profile->masked_directories)) {
+    : options_(std::move(options)), marks_(marks), reap_later_(std::move(reap_later)) {
   const EnclosureProfile& profile = *options_.profile;
   filter_ = {static_cast<unsigned short>(profile.filter.size()),
              const_cast<sock_filter*>(profile.filter.data())};
@@ -83,11 +69,9 @@ Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int 
   plan_.network_fd = options_.network.get();
   plan_.landlock_fd = options_.landlock.get();
   plan_.init_fd = image;
-  plan_.host_name = profile.host_name.c_str();
-  plan_.host_name_size = profile.host_name.size();
   plan_.shm_options = profile.shm_options.c_str();
-  plan_.masked_files = files_.data();
-  plan_.masked_directories = directories_.data();
+  plan_.covers = profile.covers.data();
+  plan_.cover_count = profile.covers.size();
   plan_.bounding = options_.user ? ~uint64_t{0} : bounding;  // entering one's own fills it
   plan_.filter = &filter_;
 }

@@ -35,9 +35,8 @@ namespace isogate {
 
 // The same for all enclosures of a backend. Immutable once made.
 struct EnclosureProfile {
-  std::string host_name = "sandbox";
   std::string shm_options = "mode=1777,size=64m,nr_inodes=65536";
-  std::vector<std::string> masked_files, masked_directories;  // below /proc
+  std::vector<EnclosureCover> covers;  // their texts are literals
   std::vector<ProcessLimit> limits;
   std::vector<sock_filter> filter;
   bool inits_ahead = true;  // false: each run has an init of its own, made on demand
@@ -169,7 +168,6 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   std::shared_ptr<InitTally> tally_ = std::make_shared<InitTally>();
   Departures departures_;
   sock_fprog filter_;
-  std::vector<const char*> files_, directories_;
   EnclosurePlan plan_;
   std::mutex mutex_;
   Waiting ready_, used_;

@@ -33,7 +33,7 @@ void enter_namespaces(const SpawnPlan& plan, const EnclosurePlan& place) {
   if (place.cgroups_fd >= 0) check(plan, raw::call(SYS_setns, place.cgroups_fd, CLONE_NEWCGROUP));
   check(plan, raw::call(SYS_unshare, CLONE_NEWNS | (place.cgroups_fd < 0 ? CLONE_NEWCGROUP : 0)));
   check(plan, raw::call(SYS_setns, place.network_fd, CLONE_NEWNET));
-  check(plan, raw::call(SYS_sethostname, place.host_name, place.host_name_size));
+  check(plan, raw::call(SYS_sethostname, kEnclosureHostName, sizeof kEnclosureHostName - 1));
 }
 
 // /proc is read-only as a whole: /proc/sys, sysrq-trigger and the like with it.
@@ -41,11 +41,8 @@ void mount_own(const SpawnPlan& plan, const EnclosurePlan& place) {
   plan.report->stage = kStageMounts;
   check(plan, raw::call(SYS_mount, "proc", "/proc", "proc", kNothing | MS_RDONLY, "hidepid=2"));
   check(plan, raw::call(SYS_mount, "shm", "/dev/shm", "tmpfs", kNothing, place.shm_options));
-  for (const char* const* path = place.masked_files; *path != nullptr; ++path) {
-    check(plan, raw::call(SYS_mount, "/dev/null", *path, 0, MS_BIND, 0));
-  }
-  for (const char* const* path = place.masked_directories; *path != nullptr; ++path) {
-    check(plan, raw::call(SYS_mount, "/run", *path, 0, MS_BIND, 0));
+  for (size_t i = 0; i < place.cover_count; ++i) {
+    check(plan, raw::call(SYS_mount, place.covers[i].by, place.covers[i].path, 0, MS_BIND, 0));
   }
 }
 

@@ -9,18 +9,24 @@ struct sock_fprog;
 
 namespace isogate {
 
+// What programs in any enclosure find as the name of their machine.
+inline constexpr char kEnclosureHostName[] = "sandbox";
+
+// A path below /proc, and what is mounted there in its place.
+struct EnclosureCover {
+  const char *path, *by;
+};
+
 struct EnclosurePlan {
-  int user_fd = -1;      // a user namespace to enter first; -1: this one
-  int mounts_fd = -1;    // the mount namespace to copy
-  int cgroups_fd = -1;   // the cgroup namespace to enter; -1: a new one
-  int network_fd = -1;   // the network namespace to enter
-  int landlock_fd = -1;  // -1: this kernel has no Landlock
-  int init_fd = -1;      // the program to become
-  const char* host_name = nullptr;
-  uint64_t host_name_size = 0;
-  const char* shm_options = nullptr;          // of the tmpfs at /dev/shm
-  const char* const* masked_files = nullptr;  // below /proc, ended by nullptr
-  const char* const* masked_directories = nullptr;
+  int user_fd = -1;                   // a user namespace to enter first; -1: this one
+  int mounts_fd = -1;                 // the mount namespace to copy
+  int cgroups_fd = -1;                // the cgroup namespace to enter; -1: a new one
+  int network_fd = -1;                // the network namespace to enter
+  int landlock_fd = -1;               // -1: this kernel has no Landlock
+  int init_fd = -1;                   // the program to become
+  const char* shm_options = nullptr;  // of the tmpfs at /dev/shm
+  const EnclosureCover* covers = nullptr;
+  size_t cover_count = 0;
   uint64_t bounding = ~uint64_t{0};  // what may still be in the bounding set
   const sock_fprog* filter = nullptr;
 };

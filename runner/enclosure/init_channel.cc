@@ -8,12 +8,14 @@
 namespace isogate {
 namespace {
 
-// Waits until the init reads more. ISOGATE_CANCELLED when that fires first.
-Result<void> wait_writable(int socket, int cancel_fd) {
-  pollfd slots[2] = {{socket, POLLOUT, 0}, {cancel_fd, POLLIN, 0}};
-  while (::poll(slots, 2, -1) < 0 && errno == EINTR) {
-  }
-  if (slots[1].revents != 0) return Error{ISOGATE_CANCELLED, 0, "cancelled before the program was started"};
+// Returns once the socket is ready, or after a signal. ISOGATE_CANCELLED when cancel_fd fires first.
+Result<void> wait_for_init(int socket, int16_t events, int patience_ms, int cancel_fd) {
+  pollfd slots[2] = {{socket, events, 0}, {cancel_fd, POLLIN, 0}};
+  const int ready = ::poll(slots, 2, patience_ms);
+  if (ready == 0) return os_error("the sandbox's init does not answer", ETIMEDOUT);
+  if (ready < 0 && errno != EINTR) return os_error("cannot wait for the sandbox's init", errno);
+  if (ready > 0 && slots[1].revents != 0)
+    return Error{ISOGATE_CANCELLED, 0, "cancelled before the program was started"};
   return {};
 }
 
@@ -23,7 +25,7 @@ Result<void> send_all(int socket, std::string_view bytes, int cancel_fd) {
     if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
     if (sent >= 0 || errno == EINTR) continue;
     if (errno != EAGAIN) return os_error("cannot speak to the sandbox's init", errno);
-    if (auto ready = wait_writable(socket, cancel_fd); !ready) return ready;
+    if (auto ready = wait_for_init(socket, POLLOUT, -1, cancel_fd); !ready) return ready;
   }
   return {};
 }
@@ -59,12 +61,7 @@ Result<void> receive_from_init(int socket, void* to, size_t size, int patience_m
       continue;
     }
     if (errno != EAGAIN && errno != EINTR) return os_error("cannot receive from the sandbox's init", errno);
-    pollfd slots[2] = {{socket, POLLIN, 0}, {cancel_fd, POLLIN, 0}};
-    const int ready = ::poll(slots, 2, patience_ms);
-    if (ready == 0) return os_error("the sandbox's init does not answer", ETIMEDOUT);
-    if (ready < 0 && errno != EINTR) return os_error("cannot receive from the sandbox's init", errno);
-    if (ready > 0 && slots[1].revents != 0)
-      return Error{ISOGATE_CANCELLED, 0, "cancelled before the program was started"};
+    if (auto ready = wait_for_init(socket, POLLIN, patience_ms, cancel_fd); !ready) return ready;
   }
   return {};
 }

@@ -15,33 +15,11 @@
 namespace isogate {
 namespace {
 
-// The last number on the line of that name: for Uid and Gid that is the filesystem id, the same as the
-// others after setresuid.
-std::optional<uint64_t> field(std::string_view status, std::string_view name, int base) {
-  const std::string_view values = line_field(status, name).value_or("");
-  return number_in<uint64_t>(values.substr(values.find_last_of(" \t") + 1), base);
-}
-
 std::optional<uint64_t> inode(std::string_view link) {  // "mnt:[4026531841]"
   const size_t open = link.find('['), close = link.find(']');
   if (open == std::string_view::npos || close == std::string_view::npos) return std::nullopt;
   return number_in<uint64_t>(link.substr(open + 1, close - open - 1));
 }
-
-class Reader {  // remembers whether anything was missing
- public:
-  explicit Reader(std::string_view status) : status_(status) {}
-  uint64_t number(std::string_view name, int base) { return keep(field(status_, name, base)); }
-  uint64_t keep(std::optional<uint64_t> value) {
-    complete_ = complete_ && value.has_value();
-    return value.value_or(0);
-  }
-  [[nodiscard]] bool complete() const { return complete_; }
-
- private:
-  std::string_view status_;
-  bool complete_ = true;
-};
 
 constexpr std::chrono::seconds kLongest{10};
 
@@ -60,24 +38,35 @@ struct PortraitPage {
 }  // namespace
 
 Result<isogate_evidence> evidence_from(const SelfPortrait& portrait) {
-  Reader reader({portrait.status, portrait.status_size});
+  const std::string_view status(portrait.status, portrait.status_size);
+  bool complete = portrait.complete == 1;
+  const auto keep = [&complete](std::optional<uint64_t> value) {
+    complete = complete && value.has_value();
+    return value.value_or(0);
+  };
+  // The last on the line of that name: for Uid and Gid that is the filesystem id, the same as the others
+  // after setresuid.
+  const auto number = [&](std::string_view name, int base) {
+    const std::string_view values = line_field(status, name).value_or("");
+    return keep(number_in<uint64_t>(values.substr(values.find_last_of(" \t") + 1), base));
+  };
   isogate_evidence evidence{};
   evidence.struct_size = sizeof evidence;
   evidence.flags = ISOGATE_EVIDENCE_MEASURED;
-  evidence.uid = static_cast<uint32_t>(reader.number("Uid", 10));
-  evidence.gid = static_cast<uint32_t>(reader.number("Gid", 10));
-  evidence.no_new_privs = static_cast<uint32_t>(reader.number("NoNewPrivs", 10));
-  evidence.seccomp_mode = static_cast<uint32_t>(reader.number("Seccomp", 10));
-  evidence.cap_inheritable = reader.number("CapInh", 16);
-  evidence.cap_permitted = reader.number("CapPrm", 16);
-  evidence.cap_effective = reader.number("CapEff", 16);
-  evidence.cap_bounding = reader.number("CapBnd", 16);
-  evidence.cap_ambient = reader.number("CapAmb", 16);
+  evidence.uid = static_cast<uint32_t>(number("Uid", 10));
+  evidence.gid = static_cast<uint32_t>(number("Gid", 10));
+  evidence.no_new_privs = static_cast<uint32_t>(number("NoNewPrivs", 10));
+  evidence.seccomp_mode = static_cast<uint32_t>(number("Seccomp", 10));
+  evidence.cap_inheritable = number("CapInh", 16);
+  evidence.cap_permitted = number("CapPrm", 16);
+  evidence.cap_effective = number("CapEff", 16);
+  evidence.cap_bounding = number("CapBnd", 16);
+  evidence.cap_ambient = number("CapAmb", 16);
   uint64_t* const namespaces[7] = {&evidence.ns_mnt, &evidence.ns_pid,  &evidence.ns_net,   &evidence.ns_ipc,
                                    &evidence.ns_uts, &evidence.ns_user, &evidence.ns_cgroup};
-  for (int i = 0; i < 7; ++i) *namespaces[i] = reader.keep(inode(portrait.namespaces[i]));
+  for (int i = 0; i < 7; ++i) *namespaces[i] = keep(inode(portrait.namespaces[i]));
   evidence.visible_processes = portrait.visible_processes;
-  if (portrait.complete != 1 || !reader.complete()) {
+  if (!complete) {
     return Error{ISOGATE_INTERNAL, 0,
                  "cannot measure a program's surroundings: /proc does not tell all of it"};
   }

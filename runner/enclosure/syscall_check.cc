@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <vector>
 
 #include "runner/enclosure/syscall_policy.h"
 
@@ -68,37 +69,26 @@ long old_getpid() {
   return static_cast<int>(result);
 }
 
-void try_foreign(std::vector<std::string>& open) {
-  if (!dies_or_fails(old_getpid)) open.emplace_back("int 0x80");
-  if (!dies_or_fails([] { return ::syscall(0x40000000L + SYS_getpid); })) open.emplace_back("x32");
-}
-
-#else
-
-void try_foreign(std::vector<std::string>&) {}
-
 #endif
 
 }  // namespace
 
-std::vector<std::string> open_syscalls() {
-  std::vector<std::string> open;
+int report_open_syscalls() {
+  std::vector<const char*> open;
   for (const SyscallRow& row : syscall_policy()) {
     if (row.verdict != SyscallVerdict::kRefuse && row.verdict != SyscallVerdict::kAbsent &&
         row.verdict != SyscallVerdict::kDebugOnly && row.verdict != SyscallVerdict::kByPointer)
       continue;
     for (const Syscall& each : row.calls)
-      if (!refused(each.number, -1, 0, 0)) open.emplace_back(each.name);
+      if (!refused(each.number, -1, 0, 0)) open.push_back(each.name);
   }
   for (const Probe& each : kProbes)
-    if (!refused(each.number, each.a, each.b, each.c)) open.emplace_back(each.name);
-  try_foreign(open);
-  return open;
-}
-
-int report_open_syscalls() {
-  const std::vector<std::string> open = open_syscalls();
-  for (const std::string& each : open) std::printf("%s\n", each.c_str());
+    if (!refused(each.number, each.a, each.b, each.c)) open.push_back(each.name);
+#if defined(__x86_64__)
+  if (!dies_or_fails(old_getpid)) open.push_back("int 0x80");
+  if (!dies_or_fails([] { return ::syscall(0x40000000L + SYS_getpid); })) open.push_back("x32");
+#endif
+  for (const char* name : open) std::printf("%s\n", name);
   return open.empty() ? 0 : 10;
 }
 

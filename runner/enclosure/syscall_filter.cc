@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <optional>
 #include <string>
 
 #include "runner/enclosure/syscall_policy.h"
@@ -47,7 +46,8 @@ sock_filter any_bit(uint32_t bits, uint8_t yes, uint8_t no) {
   return BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, yes, no);
 }
 
-// The pid of the reaper. In its own pid namespace a program has only one, pid 1.
+// The pid of the reaper. In its own pid namespace a program has only one, pid 1; beside any other, all calls
+// that do not act on processes are allowed.
 enum class Reaper { kFirst, kAnyOther };
 
 // Whether the loaded pid may be the reaper's.
@@ -197,15 +197,14 @@ Code tree(const std::vector<Range>& ranges, size_t begin, size_t end, Reaper whe
 
 using Numbers = std::vector<std::pair<uint32_t, SyscallVerdict>>;
 
-// nullopt: left out.
-using Choice = std::optional<SyscallVerdict> (*)(SyscallVerdict);
-
-Result<Numbers> numbers_of(Choice choice) {
+Result<Numbers> numbers_of(Reaper where, bool tracing) {
   Numbers numbers;
   for (const SyscallRow& row : syscall_policy()) {
-    const auto verdict = choice(row.verdict);
-    if (!verdict) continue;
-    for (const Syscall& each : row.calls) numbers.emplace_back(static_cast<uint32_t>(each.number), *verdict);
+    SyscallVerdict verdict = row.verdict;
+    if (where == Reaper::kAnyOther && verdict < SyscallVerdict::kOnProcess) continue;
+    if (verdict == SyscallVerdict::kDebugOnly)
+      verdict = tracing ? SyscallVerdict::kAllow : SyscallVerdict::kRefuse;
+    for (const Syscall& each : row.calls) numbers.emplace_back(static_cast<uint32_t>(each.number), verdict);
   }
   std::sort(numbers.begin(), numbers.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 1; i < numbers.size(); ++i) {
@@ -216,10 +215,12 @@ Result<Numbers> numbers_of(Choice choice) {
   return numbers;
 }
 
-// `between`: what no row names; `beyond`: above all rows.
-Result<Code> filter_of(Choice choice, SyscallVerdict between, SyscallVerdict beyond, Reaper where) {
-  auto numbers = numbers_of(choice);
+Result<Code> filter_of(Reaper where, bool tracing) {
+  auto numbers = numbers_of(where, tracing);
   if (!numbers) return numbers.error();
+  const bool own = where == Reaper::kFirst;
+  const auto between = own ? SyscallVerdict::kRefuse : SyscallVerdict::kAllow;  // what no row names
+  const auto beyond = own ? SyscallVerdict::kAbsent : SyscallVerdict::kAllow;   // above all rows
   std::vector<Range> ranges;
   uint32_t next = 0;
   const auto add = [&](uint32_t first, SyscallVerdict verdict) {
@@ -242,28 +243,12 @@ Result<Code> filter_of(Choice choice, SyscallVerdict between, SyscallVerdict bey
   return code;
 }
 
-std::optional<SyscallVerdict> strict(SyscallVerdict verdict) {
-  return verdict == SyscallVerdict::kDebugOnly ? SyscallVerdict::kRefuse : verdict;
-}
-
-std::optional<SyscallVerdict> debugging(SyscallVerdict verdict) {
-  return verdict == SyscallVerdict::kDebugOnly ? SyscallVerdict::kAllow : verdict;
-}
-
-std::optional<SyscallVerdict> beside_reaper(SyscallVerdict verdict) {
-  if (verdict < SyscallVerdict::kOnProcess) return std::nullopt;
-  return verdict;
-}
-
 }  // namespace
 
 Result<std::vector<sock_filter>> make_sandbox_filter(bool tracing) {
-  return filter_of(tracing ? debugging : strict, SyscallVerdict::kRefuse, SyscallVerdict::kAbsent,
-                   Reaper::kFirst);
+  return filter_of(Reaper::kFirst, tracing);
 }
 
-Result<std::vector<sock_filter>> make_guard_filter() {
-  return filter_of(beside_reaper, SyscallVerdict::kAllow, SyscallVerdict::kAllow, Reaper::kAnyOther);
-}
+Result<std::vector<sock_filter>> make_guard_filter() { return filter_of(Reaper::kAnyOther, false); }
 
 }  // namespace isogate

@@ -82,6 +82,11 @@ class WorkspaceImpl final : public Workspace {
     std::vector<Fd> made_in;  // the directories in which missing ones were made
     std::string name;         // of the target in it
   };
+  // Where a write goes, and what is there.
+  struct Place {
+    Parent parent;
+    std::optional<struct stat> present;
+  };
 
   Result<Target> find(const isogate_file_request& request, const isogate_str& path, const char* verb) const;
   Result<Target> find_to_change(const isogate_file_request& request, const isogate_str& path,
@@ -90,14 +95,12 @@ class WorkspaceImpl final : public Workspace {
   Result<Parent> make_parents(const Target& target, size_t depth) const;
   static size_t existing_depth(const Target& target, Fd& deepest);
   static Result<Fd> open_regular(const Target& target);
-  Result<isogate_entry> read_kernel_file(const Target& target, int file, const struct stat& info,
-                                         const isogate_file_request& request, int cancel_fd) const;
 
   // How full the sandbox's quota was before a write; none: it has no quota.
   using QuotaBefore = std::optional<DiskUse>;
 
-  Result<Parent> place_of(const Target& target, const isogate_file_request& request) const;
-  Result<StagedFile> stage(const Target& target, const isogate_file_request& request, Leaf& where) const;
+  Result<Place> place_of(const Target& target, const isogate_file_request& request, bool make_missing) const;
+  Result<StagedFile> stage(const Target& target, const isogate_file_request& request, Place& where) const;
   Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd, int complete_fd,
                        uint64_t& bytes, DiskHold& hold) const;
   Result<void> commit(StagedFile& body, uint64_t bytes, const Target& target,
@@ -125,15 +128,6 @@ class WorkspaceImpl final : public Workspace {
   Identity identity_;
 };
 
-// The entry `leaf` in `parent`; an error if a file may not replace it. nullopt:
-// nothing.
-Result<std::optional<struct stat>> replaceable(int parent, const std::string& leaf,
-                                               const std::string& attempt);
-
-// An error where the file is read-only to the identity and the request has no REPLACE.
-Result<void> check_writable(const struct stat& file, const isogate_file_request& request,
-                            const Identity& identity, const std::string& attempt);
-
 namespace {
 
 constexpr const char* kWorkspace = "workspace";
@@ -145,10 +139,6 @@ constexpr std::chrono::seconds kPurgePatience{1};
 bool is_in_memory(int fd) {
   struct statfs kind {};
   return ::fstatfs(fd, &kind) == 0 && kind.f_type == TMPFS_MAGIC;
-}
-
-bool is_there(int parent, const std::string& name) {
-  return ::faccessat(parent, name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 // An O_PATH directory below `dir`, made with exactly this owner and mode if it is not there.
@@ -240,12 +230,10 @@ Result<Fd> sandbox_directory(int sandboxes, const std::string& id, bool attach_o
 }
 
 // Only its own agent may pass, so that a workspace that its agent opens to all is still closed to others.
-Result<void> close_to_others(int sandboxes, const std::string& id, const Identity& identity) {
+Result<void> close_to_others(int sandbox, const Identity& identity) {
   if (!identity.change) return {};
-  const Fd directory(resolve_child(sandboxes, id.c_str(), O_RDONLY | O_DIRECTORY));
-  if (!directory || ::fchown(directory.get(), static_cast<uid_t>(-1), identity.gid) != 0 ||
-      ::fchmod(directory.get(), 0710) != 0)
-    return os_error("cannot close the sandbox's directory to others", directory ? errno : -directory.get());
+  if (::fchown(sandbox, static_cast<uid_t>(-1), identity.gid) != 0 || ::fchmod(sandbox, 0710) != 0)
+    return os_error("cannot close the sandbox's directory to others", errno);
   return {};
 }
 
@@ -258,8 +246,7 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
   make_room(sandboxes->get());
   auto sandbox = sandbox_directory(sandboxes->get(), options.sandbox_id, attach_only);
   if (!sandbox) return sandbox.error();
-  if (auto closed = close_to_others(sandboxes->get(), options.sandbox_id, options.identity); !closed)
-    return closed.error();
+  if (auto closed = close_to_others(sandbox->get(), options.identity); !closed) return closed.error();
   auto claimed = claim(sandbox->get(), kBackendFile, options.backend, ISOGATE_ALREADY_EXISTS);
   if (!claimed) return claimed.error();
   const std::string uid = options.identity.change ? std::to_string(options.identity.uid) : "";
@@ -369,6 +356,35 @@ const SharedDir* shared_dir_of(const std::vector<SharedDir>* dirs, const PathPar
 Error prefixed(const std::string& attempt, Error error) {
   error.message = attempt + ": " + error.message;
   return error;
+}
+
+bool has(const isogate_file_request& request, uint32_t flag) { return (request.flags & flag) != 0; }
+
+// The entry `leaf` in `parent`; an error if a file may not replace it. nullopt: nothing.
+Result<std::optional<struct stat>> replaceable(int parent, const std::string& leaf,
+                                               const std::string& attempt) {
+  struct stat info {};
+  if (::fstatat(parent, leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return std::optional<struct stat>();
+    return os_error(attempt, errno);
+  }
+  if (S_ISDIR(info.st_mode)) return Error{ISOGATE_IS_DIRECTORY, EISDIR, attempt + ": it is a directory"};
+  if (S_ISLNK(info.st_mode))
+    return busy_error(attempt + ": a program of the sandbox put a symlink in its place meanwhile");
+  if (!S_ISREG(info.st_mode))
+    return Error{ISOGATE_NOT_REGULAR, 0, attempt + ": it is not a regular file but a FIFO, socket or device"};
+  return std::optional<struct stat>(info);
+}
+
+// An error where the file is read-only to the identity and the request has no REPLACE.
+Result<void> check_writable(const struct stat& file, const isogate_file_request& request,
+                            const Identity& identity, const std::string& attempt) {
+  if (has(request, ISOGATE_FILE_REPLACE) || mode_lets_write(file, identity)) return {};
+  std::array<char, 8> mode{};
+  std::snprintf(mode.data(), mode.size(), "%04o", file.st_mode & 07777U);
+  return Error{ISOGATE_PERMISSION_DENIED, EACCES,
+               attempt + ": a read-only file is there: its mode " + mode.data() +
+                   " does not let the sandbox's user write it; `replace=true` replaces it all the same"};
 }
 
 }  // namespace
@@ -511,25 +527,16 @@ Result<isogate_entry> WorkspaceImpl::read(const isogate_file_request& request, i
   struct stat info {};
   if (::fstat(file->get(), &info) != 0) return target->error(-errno);
   isogate_entry entry = entry_of(info);
-  if (is_kernel_file(file->get(), info))
-    return read_kernel_file(*target, file->get(), info, request, cancel_fd);
+  if (is_kernel_file(file->get(), info)) {
+    auto read = read_kernel_file(file->get(), info, identity_, request, cancel_fd);
+    if (!read) return prefixed(target->attempt, read.error());
+    return read;
+  }
   const uint64_t begin = std::min(request.offset, entry.size);
   const uint64_t count = std::min(request.limit, entry.size - begin);
   auto sent = pump_out(file->get(), begin, count, request.fd, cancel_fd);
   if (!sent) return prefixed(target->attempt, sent.error());
   if (*sent < count && ::fstat(file->get(), &info) == 0) entry = entry_of(info);
-  return entry;
-}
-
-Result<isogate_entry> WorkspaceImpl::read_kernel_file(const Target& target, int file, const struct stat& info,
-                                                      const isogate_file_request& request,
-                                                      int cancel_fd) const {
-  if (auto allowed = check_kernel_file(file, info, identity_); !allowed)
-    return prefixed(target.attempt, allowed.error());
-  const auto done = pump_kernel_file(file, request.offset, request.limit, request.fd, cancel_fd);
-  if (!done) return prefixed(target.attempt, done.error());
-  isogate_entry entry = entry_of(info);
-  entry.size = done->at_end ? done->passed : ISOGATE_SIZE_UNKNOWN;
   return entry;
 }
 
@@ -552,15 +559,10 @@ Result<void> WorkspaceImpl::list(const isogate_file_request& request, const isog
 Result<void> WorkspaceImpl::watch(const isogate_file_request& request, int cancel_fd) {
   auto target = find(request, request.path, "watch");
   if (!target) return target.error();
-  const Watched watched = {
-      .open =
-          [&] {
-            const FsIdentity as_tenant(identity_);
-            return Fd(as_tenant.error() ? -EPERM
-                                        : resolve(target->tree, target->path.path(), O_RDONLY | O_DIRECTORY));
-          },
-      .recursive = (request.flags & ISOGATE_FILE_RECURSIVE) != 0,
-      .identity = identity_};
+  const Watched watched = {.tree = target->tree,
+                           .path = target->path.path(),
+                           .recursive = has(request, ISOGATE_FILE_RECURSIVE),
+                           .identity = identity_};
   auto done = watch_directory(watched, request.fd, cancel_fd);
   if (done) return done;
   if (done.error().message.empty()) return target->error(-done.error().os_errno);
@@ -606,7 +608,7 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   const std::string& name = target->path.parts.back();
   const uint32_t mode = request.mode == 0 ? 0755 : request.mode;
   if (held) held = room_for_name(parent->fd.get());
-  if (!held && !is_there(parent->fd.get(), name))
+  if (!held && ::faccessat(parent->fd.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0)
     return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   if (::mkdirat(parent->fd.get(), name.c_str(), mode) == 0) {
     hold.wrote(0, 1);
@@ -690,8 +692,6 @@ namespace {
 constexpr uint32_t kNewFileMode = 0644;
 constexpr std::chrono::seconds kPatience{30};  // with the writes before it
 
-bool has(const isogate_file_request& request, uint32_t flag) { return (request.flags & flag) != 0; }
-
 Fd open_to_sync(int path_fd) { return Fd(::openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
 
 // A directory that its owner may search but not read is opened with this process's own rights: the directory
@@ -709,69 +709,46 @@ int sync_directory(int path_fd, const Identity& tenant, int file) {
 
 }  // namespace
 
-Result<std::optional<struct stat>> replaceable(int parent, const std::string& leaf,
-                                               const std::string& attempt) {
-  struct stat info {};
-  if (::fstatat(parent, leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno == ENOENT) return std::optional<struct stat>();
-    return os_error(attempt, errno);
-  }
-  if (S_ISDIR(info.st_mode)) return Error{ISOGATE_IS_DIRECTORY, EISDIR, attempt + ": it is a directory"};
-  if (S_ISLNK(info.st_mode))
-    return busy_error(attempt + ": a program of the sandbox put a symlink in its place meanwhile");
-  if (!S_ISREG(info.st_mode))
-    return Error{ISOGATE_NOT_REGULAR, 0, attempt + ": it is not a regular file but a FIFO, socket or device"};
-  return std::optional<struct stat>(info);
-}
-
-Result<void> check_writable(const struct stat& file, const isogate_file_request& request,
-                            const Identity& identity, const std::string& attempt) {
-  if (has(request, ISOGATE_FILE_REPLACE) || mode_lets_write(file, identity)) return {};
-  std::array<char, 8> mode{};
-  std::snprintf(mode.data(), mode.size(), "%04o", file.st_mode & 07777U);
-  return Error{ISOGATE_PERMISSION_DENIED, EACCES,
-               attempt + ": a read-only file is there: its mode " + mode.data() +
-                   " does not let the sandbox's user write it; `replace=true` replaces it all the same"};
-}
-
-// Where a write goes: behind the symlinks in its last component. Their target already has its directory.
-Result<WorkspaceImpl::Parent> WorkspaceImpl::place_of(const Target& target,
-                                                      const isogate_file_request& request) const {
+// Behind the symlinks in its last component, whose target already has its directory. Without `make_missing`
+// the deepest of its directories stands in for missing ones.
+Result<WorkspaceImpl::Place> WorkspaceImpl::place_of(const Target& target,
+                                                     const isogate_file_request& request,
+                                                     bool make_missing) const {
   const size_t depth = target.path.parts.size();
   Leaf leaf;
   const int code = resolve_leaf(target.tree, target.path.joined(depth), leaf);
-  if (code == -ENOENT && leaf.links == 0 && has(request, ISOGATE_FILE_PARENTS))
-    return make_parents(target, depth - 1);
-  if (code < 0) return target.error(code);
-  if (leaf.links > 0 && has(request, ISOGATE_FILE_EXCLUSIVE)) return target.error(-EEXIST);
-  return Parent{std::move(leaf.parent), {}, std::move(leaf.name)};
+  Place where;
+  if (code == -ENOENT && leaf.links == 0 && has(request, ISOGATE_FILE_PARENTS)) {
+    auto parent = make_parents(target, make_missing ? depth - 1 : 0);
+    if (!parent) return parent.error();
+    where.parent = std::move(*parent);
+    if (!make_missing) return where;
+  } else if (code < 0) {
+    return target.error(code);
+  } else {
+    if (leaf.links > 0 && has(request, ISOGATE_FILE_EXCLUSIVE)) return target.error(-EEXIST);
+    where.parent = {std::move(leaf.parent), {}, std::move(leaf.name)};
+  }
+  auto present = replaceable(where.parent.fd.get(), where.parent.name, target.attempt);
+  if (!present) return present.error();
+  where.present = *present;
+  if (where.present && !has(request, ISOGATE_FILE_EXCLUSIVE))
+    if (auto writable = check_writable(*where.present, request, identity_, target.attempt); !writable)
+      return writable.error();
+  return where;
 }
 
 // Checks whether the write can succeed, before any byte of the body is read, and creates the staged file.
 Result<StagedFile> WorkspaceImpl::stage(const Target& target, const isogate_file_request& request,
-                                        Leaf& where) const {
+                                        Place& where) const {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
-  const size_t depth = target.path.parts.size();
-  const int found = resolve_leaf(target.tree, target.path.joined(depth), where);
-  if (found == -ENOENT && where.links == 0 && has(request, ISOGATE_FILE_PARENTS)) {
-    where.name = target.path.parts.back();
-    existing_depth(target, where.parent);
-    if (!where.parent) return target.error(where.parent.get());
-  } else if (found < 0) {
-    return target.error(found);
-  } else if (where.links > 0 && has(request, ISOGATE_FILE_EXCLUSIVE)) {
-    return target.error(-EEXIST);
-  } else {
-    auto present = replaceable(where.parent.get(), where.name, target.attempt);
-    if (!present) return present.error();
-    if (present->has_value() && !has(request, ISOGATE_FILE_EXCLUSIVE))
-      if (auto writable = check_writable(**present, request, identity_, target.attempt); !writable)
-        return writable.error();
-  }
+  auto found = place_of(target, request, false);
+  if (!found) return found.error();
+  where = std::move(*found);
   const bool apart = target.tree.confined && state_->staging && identity_.change == state_->owner.change &&
                      identity_.uid == state_->owner.uid;
-  auto staged = StagedFile::create(apart ? state_->staging.get() : where.parent.get(), identity_, !apart);
+  auto staged = StagedFile::create(apart ? state_->staging.get() : where.parent.fd.get(), identity_, !apart);
   if (!staged) staged.error().message = target.attempt + ": " + staged.error().message;
   return staged;
 }
@@ -862,26 +839,23 @@ Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Targe
   if (as_tenant.error()) return *as_tenant.error();
   const auto one = commit_alone(cancel_fd);
   if (!one) return prefixed(target.attempt, one.error());
-  auto parent = place_of(target, request);
-  if (!parent) return parent.error();
-  auto present = replaceable(parent->fd.get(), parent->name, target.attempt);
-  if (!present) return present.error();
-  if (present->has_value() && has(request, ISOGATE_FILE_EXCLUSIVE)) return target.error(-EEXIST);
-  if (present->has_value())
-    if (auto writable = check_writable(**present, request, identity_, target.attempt); !writable)
-      return writable;
-  uint32_t mode = present->has_value() ? (*present)->st_mode & 0777 : kNewFileMode;
+  const auto where = place_of(target, request, true);
+  if (!where) return where.error();
+  const Parent& parent = where->parent;
+  const auto& present = where->present;
+  if (present && has(request, ISOGATE_FILE_EXCLUSIVE)) return target.error(-EEXIST);
+  uint32_t mode = present ? present->st_mode & 0777 : kNewFileMode;
   if (has(request, ISOGATE_FILE_MODE_GIVEN)) mode = request.mode;
-  const bool appends = present->has_value() && has(request, ISOGATE_FILE_APPEND);
-  auto done = appends ? append(body, bytes, *parent, target, request, mode, cancel_fd)
-                      : place(body, *parent, target, request, mode);
+  const bool appends = present && has(request, ISOGATE_FILE_APPEND);
+  auto done = appends ? append(body, bytes, parent, target, request, mode, cancel_fd)
+                      : place(body, parent, target, request, mode);
   if (done && state_->quota != nullptr && !is_counted(target)) {
     state_->quota->changed();
   } else if (done && state_->quota != nullptr) {
-    const bool linked = present->has_value() && (*present)->st_nlink > 1;  // its other names keep it
-    const int64_t replaced = present->has_value() && !appends && !linked ? (*present)->st_blocks * 512 : 0;
-    hold.wrote(static_cast<int64_t>(bytes) - replaced, present->has_value() && !linked ? 0 : 1);
-    if (!parent->made_in.empty()) state_->quota->changed();
+    const bool linked = present && present->st_nlink > 1;  // its other names keep it
+    const int64_t replaced = present && !appends && !linked ? present->st_blocks * 512 : 0;
+    hold.wrote(static_cast<int64_t>(bytes) - replaced, present && !linked ? 0 : 1);
+    if (!parent.made_in.empty()) state_->quota->changed();
   }
   return done;
 }
@@ -914,10 +888,10 @@ Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int c
   const QuotaBefore before = quota_before();
   DiskHold hold(is_counted(*target) ? state_->quota.get() : nullptr);
   const auto held = hold.grow_to(1);
-  Leaf where;
+  Place where;
   auto staged = stage(*target, request, where);
   if (!staged) return told_of_quota(staged.error(), *target, before);
-  if (!held && !is_there(where.parent.get(), where.name))  // emptying a file needs no room
+  if (!held && !where.present)  // emptying a file needs no room
     return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   uint64_t bytes = 0;
   auto done = hold.cover(staged->fd());

@@ -1,5 +1,6 @@
 #include "runner/files/workspace_kernel.h"
 
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -7,13 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lib/text.h"
 #include "runner/files/workspace_transfer.h"
+#include "runner/files/workspace_tree.h"
 
 namespace isogate {
 namespace {
@@ -34,12 +35,9 @@ uint32_t filesystem_of(int file) {
 
 // Without a path it counts as a file about a process.
 bool is_of_a_process(int file) {
-  std::array<char, PATH_MAX> text{};
-  const ssize_t size =
-      ::readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), text.data(), text.size());
-  if (size <= 0 || static_cast<size_t>(size) == text.size()) return true;
-  std::string_view path(text.data(), static_cast<size_t>(size));
-  if (path.front() != '/') return true;
+  const auto target = read_link(AT_FDCWD, "/proc/self/fd/" + std::to_string(file), "");
+  if (!target || !target->starts_with('/')) return true;
+  std::string_view path = *target;
   while (!path.empty()) {
     if (is_digits(next_part(path, '/'))) return true;
   }
@@ -70,32 +68,32 @@ bool is_kernel_file(int file, const struct stat& info) {
   return info.st_size == 0 && ::pread(file, &byte, 1, 0) > 0 && ::fstat(file, &now) == 0 && now.st_size == 0;
 }
 
-Result<void> check_kernel_file(int file, const struct stat& info, const Identity& identity) {
+Result<isogate_entry> read_kernel_file(int file, const struct stat& info, const Identity& identity,
+                                       const isogate_file_request& request, int cancel_fd) {
   if (filesystem_of(file) == PROC_SUPER_MAGIC && is_of_a_process(file))
-    return Error{ISOGATE_PERMISSION_DENIED, 0, "it describes a process or a device: read it with an exec"};
+    return denied("it describes a process or a device: read it with an exec");
   if (!may_read(info, identity)) return os_error("its mode does not allow it", EACCES);
-  return {};
-}
-
-Result<KernelRead> pump_kernel_file(int file, uint64_t offset, uint64_t limit, int out, int cancel_fd) {
-  KernelRead done;
-  std::vector<char> buffer(limit == 0 ? 0 : kKernelBuffer);
-  while (done.sent < limit) {
+  isogate_entry entry = entry_of(info);
+  entry.size = ISOGATE_SIZE_UNKNOWN;
+  std::vector<char> buffer(request.limit == 0 ? 0 : kKernelBuffer);
+  for (uint64_t sent = 0, passed = 0; sent < request.limit;) {
     if (is_signalled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
     const ssize_t got = ::read(file, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return read_error(errno);
-    done.at_end = got == 0;
-    if (done.at_end) break;
+    if (got == 0) {
+      entry.size = passed;
+      break;
+    }
     const auto size = static_cast<uint64_t>(got);
-    const uint64_t skipped = std::min(size, offset - std::min(offset, done.passed));
-    const uint64_t part = std::min(size - skipped, limit - done.sent);
-    if (auto wrote = pump_bytes({buffer.data() + skipped, part}, out, cancel_fd); !wrote)
+    const uint64_t skipped = std::min(size, request.offset - std::min(request.offset, passed));
+    const uint64_t part = std::min(size - skipped, request.limit - sent);
+    if (auto wrote = pump_bytes({buffer.data() + skipped, part}, request.fd, cancel_fd); !wrote)
       return wrote.error();
-    done.sent += part;
-    done.passed += size;
+    sent += part;
+    passed += size;
   }
-  return done;
+  return entry;
 }
 
 }  // namespace isogate

@@ -8,8 +8,6 @@
 
 #include <sys/stat.h>
 
-#include <cstdint>
-
 #include "runner/exec/command.h"
 
 namespace isogate {
@@ -17,17 +15,11 @@ namespace isogate {
 // By its file system, or because its size is 0 but its content is not empty. `file` is open for reading.
 bool is_kernel_file(int file, const struct stat& info);
 
-// Whether `identity` may get its content: ISOGATE_PERMISSION_DENIED if not.
-Result<void> check_kernel_file(int file, const struct stat& info, const Identity& identity);
-
-struct KernelRead {
-  uint64_t sent = 0;
-  uint64_t passed = 0;  // bytes from the file's begin to where the reading stopped
-  bool at_end = false;
-};
-// Its bytes from offset on, at most `limit`, to `out`; read from its begin, since few can seek. With a limit
-// of 0 nothing is read. ISOGATE_CANCELLED as pump_out(); ISOGATE_NOT_REGULAR: the kernel does not let it be
-// read.
-Result<KernelRead> pump_kernel_file(int file, uint64_t offset, uint64_t limit, int out, int cancel_fd);
+// A read (backend.h) of such a file: from its begin, since few can seek; with a limit of 0 nothing is read.
+// The entry has the size that was found, if the end was. ISOGATE_CANCELLED as pump_out();
+// ISOGATE_PERMISSION_DENIED: `identity` may not get its content; ISOGATE_NOT_REGULAR: the kernel does not let
+// it be read.
+Result<isogate_entry> read_kernel_file(int file, const struct stat& info, const Identity& identity,
+                                       const isogate_file_request& request, int cancel_fd);
 
 }  // namespace isogate

@@ -3,7 +3,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -51,7 +50,7 @@ class Lister {
   Result<void> read_batch(Frame& frame);
   Result<std::vector<Item>> stat_batch(Frame& frame);
   Result<void> emit(Frame& frame, std::vector<Item>& items);
-  Result<void> descend(const std::string& name);
+  Result<void> descend(Frame& parent);
   Result<bool> ensure_open(Frame& frame);
   bool push(Fd fd, size_t prefix);
 
@@ -85,6 +84,8 @@ bool out_of_something(int negative) {
 // A directory that moved away meanwhile is not searched for: the rest of it is not listed.
 Result<bool> Lister::ensure_open(Frame& frame) {
   if (frame.fd) return true;
+  const FsIdentity as_tenant(identity_);
+  if (as_tenant.error()) return *as_tenant.error();
   Tree tree;
   tree.fd = top_;
   Fd fd(resolve(tree, frame.prefix == 0 ? "." : prefix_.substr(0, frame.prefix), O_RDONLY | O_DIRECTORY,
@@ -103,9 +104,6 @@ Result<std::vector<Lister::Item>> Lister::stat_batch(Frame& frame) {
   if (as_tenant.error()) return *as_tenant.error();
   std::vector<Item> items;
   std::vector<DirReader::Name> names;
-  const auto open = ensure_open(frame);
-  if (!open) return open.error();
-  if (!*open) return items;
   if (const int code = frame.reader.next(frame.fd.get(), names); code < 0)
     return os_error("cannot list", -code);
   for (auto& name : names) {
@@ -139,23 +137,14 @@ Result<void> Lister::emit(Frame& frame, std::vector<Item>& items) {
 Result<void> Lister::read_batch(Frame& frame) {
   auto items = stat_batch(frame);
   if (!items) return items.error();
-  if (!frame.fd) {
-    frames_.pop_back();
-    return {};
-  }
   return emit(frame, *items);
 }
 
-Result<void> Lister::descend(const std::string& name) {
+Result<void> Lister::descend(Frame& parent) {
+  const std::string name = std::move(parent.pending.back());
+  parent.pending.pop_back();
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
-  Frame& parent = frames_.back();
-  const auto open = ensure_open(parent);
-  if (!open) return open.error();
-  if (!*open) {
-    frames_.pop_back();
-    return {};
-  }
   const int fd = resolve_child(parent.fd.get(), name, O_RDONLY | O_DIRECTORY);
   if (out_of_something(fd)) return os_error("cannot list", -fd);
   if (fd < 0) return {};  // removed, swapped, not readable, or another mount
@@ -172,17 +161,14 @@ Result<void> Lister::run(int top, int cancel_fd) {
     if (is_signalled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
     Frame& frame = frames_.back();
     prefix_.resize(frame.prefix);
-    Result<void> step;
-    if (!frame.pending.empty()) {
-      const std::string name = std::move(frame.pending.back());
-      frame.pending.pop_back();
-      step = descend(name);
-    } else if (frame.reader.end()) {
+    const bool done = frame.pending.empty() && frame.reader.end();
+    const auto open = done ? Result<bool>(false) : ensure_open(frame);
+    if (!open) return open.error();
+    if (!*open) {
       frames_.pop_back();
-    } else {
-      step = read_batch(frame);
+      continue;
     }
-    if (!step) return step;
+    if (auto step = frame.pending.empty() ? read_batch(frame) : descend(frame); !step) return step;
   }
   if (!too_deep_) return {};
   return Error{ISOGATE_RESOURCE_EXHAUSTED, ENAMETOOLONG,

@@ -7,9 +7,7 @@
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <optional>
 #include <vector>
 
@@ -37,16 +35,6 @@ int open_one(int dir, const char* name, int flags) {
   return fd >= 0 ? fd : -errno;
 }
 
-// A component that must be a directory and no symlink.
-int step_into(int dir, const std::string& name) {
-  Fd fd(open_one(dir, name.c_str(), O_PATH | O_NOFOLLOW));
-  if (!fd) return fd.get();
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return -errno;
-  if (S_ISLNK(info.st_mode)) return -ELOOP;
-  return S_ISDIR(info.st_mode) ? fd.release() : -ENOTDIR;
-}
-
 bool other_device(int a, int b) {
   struct stat one {
   }, two{};
@@ -66,7 +54,8 @@ int procfs() {
 
 std::string proc_name(int fd) { return "self/fd/" + std::to_string(fd); }
 
-int open_leaf(int dir, const std::string& name, int flags, bool confined) {
+// One component; not a symlink, but for O_PATH with O_NOFOLLOW.
+int open_component(int dir, const std::string& name, int flags, bool confined) {
   Fd leaf(open_one(dir, name.c_str(), O_PATH | O_NOFOLLOW));
   if (!leaf) return leaf.get();
   struct stat info {};
@@ -78,15 +67,13 @@ int open_leaf(int dir, const std::string& name, int flags, bool confined) {
 }
 
 // The target of the symlink behind an O_PATH descriptor; 0 or -errno.
-int read_link(int link, std::string& target) {
+int link_target(int link, std::string& target) {
   struct statfs where {};
   if (::fstatfs(link, &where) != 0) return -errno;
   if (where.f_type == PROC_SUPER_MAGIC) return -ELOOP;  // it may be a magic one
-  std::array<char, PATH_MAX> text{};
-  const ssize_t size = ::readlinkat(link, "", text.data(), text.size());
-  if (size < 0) return -errno;
-  if (static_cast<size_t>(size) == text.size()) return -ENAMETOOLONG;
-  target.assign(text.data(), static_cast<size_t>(size));
+  auto text = read_link(link, "", "");
+  if (!text) return -text.error().os_errno;
+  target = std::move(*text);
   return target.empty() ? -ENOENT : 0;
 }
 
@@ -153,9 +140,7 @@ class LinkWalk {
     steps_ += done_.size();  // all of them are resolved again
     std::string path = ".";
     for (const std::string& name : done_) path += '/' + name;
-    Tree plain = tree_;
-    plain.own_path = {};
-    Fd dir(resolve(plain, path, O_PATH | O_DIRECTORY, false));
+    Fd dir(resolve(tree_, path, O_PATH | O_DIRECTORY, false));
     if (!dir) return dir.get();
     dir_ = std::move(dir);
     return 0;
@@ -182,7 +167,7 @@ class LinkWalk {
   int follow(int link) {
     if (++links_ > kMaxLinks) return -ELOOP;
     std::string target;
-    if (const int code = read_link(link, target); code != 0) return code;
+    if (const int code = link_target(link, target); code != 0) return code;
     if (target.front() != '/') {
       put_in_front(target);
       return 0;
@@ -240,7 +225,7 @@ int resolve_leaf(const Tree& tree, const std::string& path, Leaf& leaf) {
     std::string target;
     if (!have_openat2()) return -ELOOP;
     if (!may_follow(leaf.parent.get(), info)) return -EACCES;
-    if (const int code = read_link(there.get(), target); code != 0) return code;
+    if (const int code = link_target(there.get(), target); code != 0) return code;
     if (target.front() != '/') {
       at = directory + '/' + target;
     } else {
@@ -266,16 +251,14 @@ int resolve_by_walking(const Tree& tree, const std::string& path, int flags, boo
   size_t begin = 0;
   for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', begin)) {
     if (slash + 1 == path.size()) break;
-    const int next = step_into(dir.get(), path.substr(begin, slash - begin));
-    if (next < 0) return next;
-    Fd entered(next);
-    if (tree.confined && other_device(dir.get(), next)) return -EXDEV;
-    dir = std::move(entered);
+    const std::string part = path.substr(begin, slash - begin);
+    dir = Fd(open_component(dir.get(), part, O_PATH | O_DIRECTORY, tree.confined));
+    if (!dir) return dir.get();
     begin = slash + 1;
   }
   std::string name = path.substr(begin);
   if (!name.empty() && name.back() == '/') name.pop_back();
-  return open_leaf(dir.get(), name, flags, tree.confined);
+  return open_component(dir.get(), name, flags, tree.confined);
 }
 
 int reopen(int path_fd, int flags) {

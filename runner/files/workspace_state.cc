@@ -9,21 +9,17 @@
 #include "runner/files/workspace_stage.h"
 
 namespace isogate {
-namespace {
 
-Result<Fd> checked_directory(int fd, const char* what) {
+Result<Fd> checked_directory(int fd, const char* what, bool private_to_us) {
   if (fd < 0) return os_error(std::string("cannot open ") + what, -fd);
   Fd dir(fd);
   struct stat info {};
   if (::fstat(fd, &info) != 0) return os_error(std::string("cannot look at ") + what, errno);
-  if (info.st_uid != ::geteuid() || (info.st_mode & 0022) != 0)
-    return Error{ISOGATE_PERMISSION_DENIED, 0,
-                 std::string("refusing ") + what +
-                     ": it must belong to the gateway's user and be writable by no other"};
+  if (info.st_uid != ::geteuid() || (info.st_mode & (private_to_us ? 0077 : 0022)) != 0)
+    return denied(std::string("refusing ") + what + ": it must belong to the gateway's user " +
+                  (private_to_us ? "alone" : "and be writable by no other"));
   return dir;
 }
-
-}  // namespace
 
 Result<Fd> open_state_directory(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -70,11 +70,6 @@ Result<uint64_t> buffer_out(int file, uint64_t offset, uint64_t count, int out, 
   return sent;
 }
 
-Result<void> write_file(int file, const char* data, size_t size) {
-  if (!write_all(file, {data, size})) return os_error("cannot write", errno);
-  return {};
-}
-
 // Waits for bytes, but not if there is no room for them.
 Result<void> wait_for_piece(int in, int cancel_fd, const Room& room) {
   if (auto ready = wait_for(in, POLLIN, cancel_fd); !ready) return ready;
@@ -89,7 +84,7 @@ Result<uint64_t> buffer_in(int in, int file, int cancel_fd, uint64_t total, cons
     if (got == 0) return total;
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (got < 0) return os_error("cannot receive the bytes", errno);
-    if (auto wrote = write_file(file, buffer.data(), static_cast<size_t>(got)); !wrote) return wrote.error();
+    if (!write_all(file, {buffer.data(), static_cast<size_t>(got)})) return os_error("cannot write", errno);
     total += static_cast<uint64_t>(got);
   }
 }

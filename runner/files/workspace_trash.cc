@@ -22,28 +22,14 @@ constexpr std::chrono::seconds kAgain{60};
 constexpr int kNice = 10;
 
 Result<Fd> open_trash(int sandboxes) {
-  Fd trash(resolve_child(sandboxes, kTrash, O_RDONLY | O_DIRECTORY));
-  if (!trash) return os_error("cannot open the directory of purged sandboxes", -trash.get());
-  struct stat info {};
-  if (::fstat(trash.get(), &info) != 0)
-    return os_error("cannot look at the directory of purged sandboxes", errno);
-  if (info.st_uid != ::geteuid() || (info.st_mode & 0077) != 0)
-    return Error{ISOGATE_PERMISSION_DENIED, 0,
-                 "refusing the directory of purged sandboxes: it must belong to the gateway's user alone"};
-  return trash;
+  return checked_directory(resolve_child(sandboxes, kTrash, O_RDONLY | O_DIRECTORY),
+                           "the directory of purged sandboxes", true);
 }
 
 Result<Fd> make_trash(int sandboxes) {
   if (::mkdirat(sandboxes, kTrash, 0700) != 0 && errno != EEXIST)
     return os_error("cannot make the directory of purged sandboxes", errno);
   return open_trash(sandboxes);
-}
-
-Result<std::vector<std::string>> names_in(int dir) {
-  std::vector<std::string> found;
-  const int code = each_name(dir, [&](auto& name) { found.push_back(std::move(name.text)); });
-  if (code < 0) return os_error("cannot list the purged sandboxes", -code);
-  return found;
 }
 
 bool is_full(int error) { return error == ENOSPC || error == EDQUOT; }
@@ -76,10 +62,11 @@ Result<bool> empty_trash(int sandboxes, int cancel_fd) {
   const auto trash = open_trash(sandboxes);
   if (!trash && trash.error().os_errno == ENOENT) return true;
   if (!trash) return trash.error();
-  const auto names = names_in(trash->get());
-  if (!names) return names.error();
+  std::vector<std::string> names;
+  const int code = each_name(trash->get(), [&](auto& name) { names.push_back(std::move(name.text)); });
+  if (code < 0) return os_error("cannot list the purged sandboxes", -code);
   Result<bool> all = true;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     auto removed = remove_tree(trash->get(), name, cancel_fd);
     if (removed) continue;
     if (removed.error().status == ISOGATE_CANCELLED) return false;

@@ -190,6 +190,12 @@ Error watch_error(const std::string& attempt, int code) {
   return os_error(attempt, code);
 }
 
+Error too_many() {
+  return {ISOGATE_RESOURCE_EXHAUSTED, 0,
+          "there are more than " + std::to_string(kMostWatched) +
+              " directories: watch a part of the tree, or without what is below the directory"};
+}
+
 // The machine, not the tree, is the reason that something cannot be watched.
 bool lacks_means(int code) { return code == ENOSPC || code == EMFILE || code == ENFILE || code == ENOMEM; }
 
@@ -200,7 +206,10 @@ bool is_directory_in(int parent, const DirReader::Name& name) {
 }
 
 Result<Fd> Watcher::open_top() {
-  Fd top = watched_.open();
+  Fd top = [this] {
+    const FsIdentity as_tenant(watched_.identity);
+    return Fd(as_tenant.error() ? -EPERM : resolve(watched_.tree, watched_.path, O_RDONLY | O_DIRECTORY));
+  }();
   if (!top) return Error{os_error("", -top.get()).status, -top.get(), ""};
   struct stat info {};
   if (::fstat(top.get(), &info) != 0) return os_error("cannot look at the directory", errno);
@@ -470,10 +479,7 @@ Result<void> Watcher::add_below(int top, std::vector<Todo> todo, Report report) 
 
 // Null: it must not be watched.
 Result<WatchNode*> Watcher::add_one(WatchNode* parent, const std::string& name, int directory) {
-  if (nodes_.size() >= kMostWatched)
-    return Error{ISOGATE_RESOURCE_EXHAUSTED, 0,
-                 "there are more than " + std::to_string(kMostWatched) +
-                     " directories: watch a part of the tree, or without what is below the directory"};
+  if (nodes_.size() >= kMostWatched) return too_many();
   const int watch = [&] {
     const FsIdentity as_tenant(watched_.identity);
     return as_tenant.error()
@@ -518,10 +524,7 @@ Result<void> Watcher::look_into(const WatchNode& node, int directory, Report rep
       if (is_directory) todo.push_back({node.watch, name.text});
     }
     // Most of them are watched next.
-    if (todo.size() > kMostWatched + 1)
-      return Error{ISOGATE_RESOURCE_EXHAUSTED, 0,
-                   "there are more than " + std::to_string(kMostWatched) +
-                       " directories: watch a part of the tree, or without what is below the directory"};
+    if (todo.size() > kMostWatched + 1) return too_many();
   }
   return {};
 }

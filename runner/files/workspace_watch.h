@@ -8,9 +8,10 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
+#include <string>
 
 #include "runner/exec/command.h"
+#include "runner/files/workspace_resolve.h"
 
 namespace isogate {
 
@@ -19,15 +20,15 @@ inline constexpr size_t kMostUnsent = 128 << 10;  // bytes
 inline constexpr std::chrono::milliseconds kBatchPause{10};
 
 struct Watched {
-  // Resolves the directory's path again, as the identity: O_RDONLY, or -errno in the Fd.
-  std::function<Fd()> open;
+  Tree tree;
+  std::string path;  // of the directory; resolved several times
   bool recursive = false;
   Identity identity;
 };
 
 // Returns when the directory is removed, or its path leads elsewhere. ISOGATE_CANCELLED: cancel_fd fired, or
 // the reader has closed. ISOGATE_RESOURCE_EXHAUSTED: there are more directories than kMostWatched, or than
-// the kernel lets one user watch. Any other error is that of open(), with its errno.
+// the kernel lets one user watch. Any other error is that of resolve(), with its errno.
 Result<void> watch_directory(const Watched& watched, int out, int cancel_fd);
 
 }  // namespace isogate

@@ -5,10 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -40,11 +38,10 @@ Result<Fd> open_locked(const std::string& path) {
 }
 
 Result<std::optional<std::string>> holder_of(int directory, const std::string& name) {
-  std::array<char, PATH_MAX> target{};
-  const ssize_t size = ::readlinkat(directory, name.c_str(), target.data(), target.size());
-  if (size >= 0) return std::optional(std::string(target.data(), static_cast<size_t>(size)));
-  if (errno == ENOENT) return std::optional<std::string>();
-  return os_error(kAttempt, errno);
+  auto target = read_link(directory, name, kAttempt);
+  if (target) return std::optional(std::move(*target));
+  if (target.error().os_errno == ENOENT) return std::optional<std::string>();
+  return target.error();
 }
 
 bool is_gone(const std::string& entry) {

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +23,7 @@
 #include "isogate/backend.hpp"
 #include "lib/fd.h"
 #include "lib/text.h"
+#include "runner/cgroup/cgroup_detect.h"
 #include "runner/files/workspace_room.h"
 #include "runner/files/workspace_stage.h"
 #include "runner/files/workspace_state.h"
@@ -282,45 +282,35 @@ constexpr int kRounds = 100;
 constexpr long kRoundNs = 10'000'000;
 
 // Alive and with this uid, by /proc/<pid>/status.
-bool has_uid(int proc, const std::string& pid, uint32_t uid) {
-  const Fd status(::openat(proc, (pid + "/status").c_str(), O_RDONLY | O_CLOEXEC));
-  const auto text = read_to_end(status.get(), 1 << 20, "cannot read a process's status");
-  const std::string_view state = text ? line_field(*text, "State").value_or("") : "";
+bool has_uid(const std::string& pid, uint32_t uid) {
+  const std::string text = read_small_file(AT_FDCWD, "/proc/" + pid + "/status");
+  const std::string_view state = line_field(text, "State").value_or("");
   if (state.empty() || state[0] == 'Z' || state[0] == 'X') return false;
-  const std::string uids = std::string("\t").append(line_field(*text, "Uid").value_or("")) + "\t";
+  const std::string uids = std::string("\t").append(line_field(text, "Uid").value_or("")) + "\t";
   return uids.find("\t" + std::to_string(uid) + "\t") != std::string::npos;
 }
 
-Result<std::vector<std::string>> pids_of(int proc, uint32_t uid) {
+Result<std::vector<std::string>> pids_of(uint32_t uid) {
   std::vector<std::string> found;
-  if (::lseek(proc, 0, SEEK_SET) < 0) return os_error("cannot list the processes", errno);
-  const int code = each_name(proc, [&](const auto& name) {
-    if (name.text[0] >= '1' && name.text[0] <= '9' && has_uid(proc, name.text, uid))
-      found.push_back(name.text);
+  const Fd proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!proc) return os_error("cannot list the processes", errno);
+  const int code = each_name(proc.get(), [&](const auto& name) {
+    if (name.text[0] >= '1' && name.text[0] <= '9' && has_uid(name.text, uid)) found.push_back(name.text);
   });
   if (code < 0) return os_error("cannot list the processes", -code);
   return found;
 }
 
-Result<Fd> open_proc() {
-  Fd proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!proc) return os_error("cannot list the processes", errno);
-  return proc;
-}
-
 // The pidfd is opened before the uid is checked again, so that a reused pid is never killed.
-void kill_if(int proc, const std::string& pid, uint32_t uid) {
+void kill_if(const std::string& pid, uint32_t uid) {
   const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, number_in<pid_t>(pid).value_or(-1), 0)));
-  if (process && has_uid(proc, pid, uid))
-    ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
+  if (process && has_uid(pid, uid)) ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
 }
 
 }  // namespace
 
 Result<uint32_t> count_processes(uint32_t uid) {
-  auto proc = open_proc();
-  if (!proc) return proc.error();
-  auto pids = pids_of(proc->get(), uid);
+  auto pids = pids_of(uid);
   if (!pids) return pids.error();
   return static_cast<uint32_t>(pids->size());
 }
@@ -333,13 +323,11 @@ bool uid_runs(uint32_t uid) {
 Result<void> end_processes(uint32_t uid) {
   if (uid == 0 || uid == ::geteuid())
     return invalid("refusing to end every process of the gateway's own user");
-  auto proc = open_proc();
-  if (!proc) return proc.error();
   for (int round = 0; round < kRounds; ++round) {
-    auto pids = pids_of(proc->get(), uid);
+    auto pids = pids_of(uid);
     if (!pids) return pids.error();
     if (pids->empty()) return {};
-    for (const std::string& pid : *pids) kill_if(proc->get(), pid, uid);
+    for (const std::string& pid : *pids) kill_if(pid, uid);
     const timespec pause{0, kRoundNs};
     ::nanosleep(&pause, nullptr);
   }

@@ -91,8 +91,8 @@ std::string tmpfs_of(uint64_t mib, bool podman) {
 // This list replaces the Engine's own, and contains all of it; podman adds it to its own.
 void mask(Json& host, bool podman) {
   std::vector<std::string> paths = {"/proc/kcore"};
-  for (const MaskedPath& each : kMaskedInProc) paths.push_back(std::string("/proc/") + each.name);
-  for (const MaskedPath& each : kMaskedInSys) paths.push_back(std::string("/sys/") + each.name);
+  for (const MaskedPath& each : kMaskedInProc) paths.emplace_back(each.path);
+  for (const MaskedPath& each : kMaskedInSys) paths.emplace_back(each.path);
   if (!podman) {
     host["MaskedPaths"] = paths;
     return;

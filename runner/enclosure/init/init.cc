@@ -112,12 +112,17 @@ void receive_order(Init& init) {
   for (size_t i = 0; i < brought; ++i) init.descriptors[i] = numbers[i];
 }
 
+// Memory of its own, all zero.
+void* map(uint64_t size) {
+  const long memory =
+      raw::call(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory < 0 && memory > -4096) leave(1);
+  return reinterpret_cast<void*>(memory);
+}
+
 void receive_body(Init& init) {
   if (init.order.size == 0 || init.order.size > kInitMostBytes) leave(1);
-  const long memory =
-      raw::call(SYS_mmap, 0, init.order.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory < 0 && memory > -4096) leave(1);
-  init.body = reinterpret_cast<char*>(memory);
+  init.body = static_cast<char*>(map(init.order.size));
   receive(init.body, init.order.size);
 }
 
@@ -260,11 +265,7 @@ void wait_for_program(Init& init) {
 
 struct Program {
   Init* init;
-  InitRun head;
-  const char* cwd;
-  const char* search;  // null: argv[0] is its path
-  char** argv;
-  char** envp;
+  InitStrings strings;
   volatile int32_t stage;
   volatile int32_t os_errno;
 };
@@ -279,7 +280,7 @@ void check(Program& program, long result) {
 }
 
 // Relative: beneath the workspace, whatever links there are; absolute: like any path.
-long enter_directory(const Program& program) {
+long enter_directory(const InitStrings& program) {
   if (program.head.cwd_beneath == 0) return raw::call(SYS_chdir, program.cwd);
   if (const long entered = raw::call(SYS_chdir, "/workspace"); entered < 0) return entered;
   if (program.cwd[0] == '\0') return 0;
@@ -295,13 +296,13 @@ long enter_directory(const Program& program) {
   const int* const streams = program.init->descriptors;
   program.stage = kStageTerminal;
   check(program, raw::call(SYS_setsid));
-  if (program.head.terminal != 0) check(program, raw::call(SYS_ioctl, streams[0], TIOCSCTTY, 0));
+  if (program.strings.head.terminal != 0) check(program, raw::call(SYS_ioctl, streams[0], TIOCSCTTY, 0));
   program.stage = kStageStreams;
   for (int target = 0; target < 3; ++target) {
     check(program, raw::call(SYS_dup3, streams[target], target, 0));
   }
   program.stage = kStageDirectory;
-  check(program, enter_directory(program));
+  check(program, enter_directory(program.strings));
   check(program, raw_check_directory());
   program.stage = kStageStreams;
   check(program, raw::call(SYS_close_range, 3u, ~0u, 0));
@@ -309,23 +310,14 @@ long enter_directory(const Program& program) {
   program.stage = kStageExec;
   const uint64_t no_signal = 0;
   raw::restore_signals(&no_signal);
-  give_up(program, raw_exec(program.search, program.argv, program.envp));
+  give_up(program, raw_exec(program.strings.search, program.strings.argv, program.strings.envp));
 }
 
-void lay_out(Init& init, Program& program) {
-  InitStrings strings;
+void lay_out(Init& init, InitStrings& strings) {
   if (init.order.descriptors < 3 || !raw_begin_run(init.body, init.order.size, strings)) leave(1);
   init.pointers_size = strings.pointers * sizeof(char*);
-  const long memory =
-      raw::call(SYS_mmap, 0, init.pointers_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory < 0 && memory > -4096) leave(1);
-  init.pointers = reinterpret_cast<char**>(memory);
+  init.pointers = static_cast<char**>(map(init.pointers_size));
   if (!raw_lay_out_run(init.body, init.order.size, init.pointers, strings)) leave(1);
-  program.head = strings.head;
-  program.cwd = strings.cwd;
-  program.search = strings.search;
-  program.argv = strings.argv;
-  program.envp = strings.envp;
 }
 
 long start(void (*entry)(void*), void* argument) {
@@ -343,7 +335,7 @@ long start(void (*entry)(void*), void* argument) {
 void run(Init& init) {
   Program program = {};
   program.init = &init;
-  lay_out(init, program);
+  lay_out(init, program.strings);
   join_groups(init);
   watch_children(init);
   init.program = start(program_main, &program);
@@ -360,10 +352,7 @@ void run(Init& init) {
 // --- evidence
 
 void measure(Init& init) {
-  const long memory = raw::call(SYS_mmap, 0, sizeof(InitPortrait), PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory < 0 && memory > -4096) leave(1);
-  InitPortrait& portrait = *reinterpret_cast<InitPortrait*>(memory);
+  InitPortrait& portrait = *static_cast<InitPortrait*>(map(sizeof(InitPortrait)));
   portrait.address_count = init.order.size / static_cast<uint32_t>(sizeof(InitAddress));
   if (portrait.address_count > kInitMostAddresses) leave(1);
   for (uint32_t i = 0; i < portrait.address_count; ++i) {
