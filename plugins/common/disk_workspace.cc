@@ -1,8 +1,5 @@
 #include "plugins/common/disk_workspace.h"
 
-#include <fcntl.h>
-
-#include <cerrno>
 #include <utility>
 
 namespace isogate {

@@ -18,11 +18,15 @@ class RunnerSandbox : public sdk::Sandbox {
  public:
   void exec(const sdk::Call& call, const isogate_exec_request& request,
             isogate_exec_result& result) override {
-    with_program(call, result, [&](sdk::RunnerLink& link) { run(link, call, request, result); });
+    std::vector<isogate_pair> env;
+    const isogate_exec_request whole = with_surroundings(request, env);
+    with_program(call, result, [&](sdk::RunnerLink& link) { link.exec(call, whole, result); });
   }
   void start_kept(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
                   isogate_exec_result& result) override {
-    with_program(call, result, [&](sdk::RunnerLink& link) { run_kept(link, call, request, kept, result); });
+    std::vector<isogate_pair> env;
+    const isogate_exec_request whole = with_surroundings(request, env);
+    with_program(call, result, [&](sdk::RunnerLink& link) { link.start_kept(call, whole, kept, result); });
   }
   void rejoin(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
               isogate_exec_result& result) override {
@@ -62,29 +66,22 @@ class RunnerSandbox : public sdk::Sandbox {
  protected:
   using Verb = std::function<void(sdk::RunnerLink&)>;
 
-  // `surroundings`: of every program, below what a request says; borrowed.
-  explicit RunnerSandbox(const Surroundings& surroundings) : surroundings_(surroundings) {}
+  // `surroundings`: of every program, below what a request says.
+  explicit RunnerSandbox(Surroundings surroundings) : surroundings_(std::move(surroundings)) {}
 
   // Throws what `verb` throws. If the runner ended before anything was sent, the verb is tried once more on
   // the recreated one. If contact was lost later, it is reported as lost, with the runner's fate.
   virtual void with_runner(const sdk::Call& call, const Verb& verb) = 0;
   // The same for a verb that waits for the end of a program.
-  virtual void with_program(const sdk::Call& call, isogate_exec_result&, const Verb& verb) {
-    with_runner(call, verb);
-  }
+  virtual void with_program(const sdk::Call& call, isogate_exec_result& result, const Verb& verb) = 0;
   // Its runner, if it is connected now; else null.
   virtual std::shared_ptr<sdk::RunnerLink> runner_if_connected() = 0;
-  // exec() and start_kept() with the surroundings.
-  void run(sdk::RunnerLink& link, const sdk::Call& call, const isogate_exec_request& request,
-           isogate_exec_result& result) const;
-
-  void run_kept(sdk::RunnerLink& link, const sdk::Call& call, const isogate_exec_request& request,
-                const isogate_kept_exec& kept, isogate_exec_result& result) const;
 
  private:
-  void with_surroundings(const isogate_exec_request& request,
-                         const std::function<void(const isogate_exec_request&)>& work) const;
-  const Surroundings& surroundings_;
+  // The request with the surroundings, which are in `env`.
+  isogate_exec_request with_surroundings(const isogate_exec_request& request,
+                                         std::vector<isogate_pair>& env) const;
+  const Surroundings surroundings_;
 };
 
 }  // namespace isogate

@@ -205,7 +205,6 @@ Result<void> SandboxDisks::projects(int directory) const {
 
 SandboxDisks::Means SandboxDisks::look(bool best_effort) const {
   Means means;
-  means.limited = policy_.disk_mb != 0;
   const std::string size = "disk: a limit for each sandbox, ";
   if (policy_.fs != WorkspaceFs::kDirectory) {
     means.enforced = true;
@@ -228,7 +227,7 @@ SandboxDisks::Means SandboxDisks::look(bool best_effort) const {
   const std::string remedy =
       "mount the file system of the sandboxes with project quotas (prjquota), or write workspace_fs: loop or "
       "tmpfs";
-  if (!means.limited) {
+  if (policy_.disk_mb == 0) {
     means.words = "disk: no default limit";
   } else if (means.enforced) {
     means.words = size + "enforced by project quotas";
@@ -278,9 +277,13 @@ void SandboxDisks::sweep(std::string_view backend, const Notice& notice) const {
   });
 }
 
-Result<void> SandboxDisks::unmount_left(const std::string& id, int sandbox) const {
-  if (!is_mount_point(sandbox, kMountPoint)) return {};
-  return unmount(sandboxes_dir_ + "/" + id + "/" + kMountPoint);
+Result<void> unmount_left(const std::string& sandboxes_dir, const std::string& id) {
+  const auto sandboxes = open_state_directory(sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  const auto sandbox = open_sandbox_directory(sandboxes->get(), id);
+  if (!sandbox && sandbox.error().os_errno != ENOENT) return sandbox.error();
+  if (!sandbox || !is_mount_point(sandbox->get(), kMountPoint)) return {};
+  return unmount(sandboxes_dir + "/" + id + "/" + kMountPoint);
 }
 
 Result<std::unique_ptr<SandboxDisk>> SandboxDisks::open(const Wanted& wanted, int sandbox) {

@@ -99,7 +99,6 @@ class SandboxDisks {
 
   struct Means {
     bool enforced = false;  // a limit, if there is one
-    bool limited = false;   // by default
     std::string words;      // "disk: a limit for each sandbox, enforced by project quotas"
     std::string obstacle;   // why no sandbox can be opened with these settings; empty: one can
     [[nodiscard]] uint64_t capabilities() const {
@@ -129,8 +128,6 @@ class SandboxDisks {
   // The same for a sandbox that open() refuses, only to end it: without a limit, and mounted or
   // not.
   Result<std::unique_ptr<SandboxDisk>> open_to_close(const Wanted& wanted, int sandbox) const;
-  // For a sandbox that is purged without having been opened.
-  Result<void> unmount_left(const std::string& id, int sandbox) const;
 
  private:
   [[nodiscard]] Result<void> projects(int directory) const;
@@ -146,5 +143,8 @@ class SandboxDisks {
   DiskPolicy policy_;
   DiskCounter counter_;
 };
+
+// For a sandbox that is purged without having been opened. Missing is OK.
+Result<void> unmount_left(const std::string& sandboxes_dir, const std::string& id);
 
 }  // namespace isogate

@@ -20,11 +20,15 @@
 
 #include "isogate/backend.hpp"
 #include "lib/fd.h"
+#include "lib/hash.h"
 #include "lib/limits.h"
 #include "lib/thread.h"
 #include "plugins/common/or_throw.h"
 
 namespace isogate {
+
+// An unused sandbox id: "isg-" and 130 random bits in base32.
+inline std::string random_sandbox_id() { return "isg-" + base32_lower(random_bytes(17)).substr(0, 26); }
 
 // `Ready` is an unassigned sandbox. It can be moved, and has the members `Limits limits`, its own, and
 // `bool warm() const`: it can be taken unchanged. warm() is called with the pool locked, and must not

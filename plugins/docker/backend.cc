@@ -25,10 +25,6 @@
 namespace isogate::docker {
 namespace {
 
-[[noreturn]] void refused_now(const sdk::Error& error) {
-  throw sdk::Error(ISOGATE_NO_SANDBOX, std::string("what ran of it is refused now: ") + error.what());
-}
-
 // What another try does not change.
 bool is_final(isogate_status status) {
   return status == ISOGATE_UNSUPPORTED || status == ISOGATE_INVALID_ARGUMENT ||
@@ -76,11 +72,6 @@ bool is_empty(int directory, const char* name) {
   std::vector<DirReader::Name> names;
   const int code = reader.next(inner.get(), names);
   return code >= 0 && names.empty();
-}
-
-std::optional<TlsFiles> tls_of(const Config& config) {
-  if (config.ca.empty()) return std::nullopt;
-  return TlsFiles{config.ca, config.certificate, config.key, true};
 }
 
 constexpr std::chrono::milliseconds kBackendPatience{2'000};
@@ -148,8 +139,8 @@ Services& Backend::services() {
   const std::lock_guard lock(mutex_);
   if (services_) return *services_;
   const std::string runner = find_runner(config_.runner);
-  auto made = std::make_unique<Services>(
-      host_, config_, resolve_address(config_.host, tls_of(config_), process_environment()));
+  auto made = std::make_unique<Services>(host_, config_,
+                                         resolve_address(config_.host, config_.tls, process_environment()));
   made->runner = runner;
   services_ = std::move(made);
   return *services_;
@@ -198,7 +189,7 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id,
 }
 
 // The image's own environment, overridden by the configuration's. Empty: the configuration's image.
-const Surroundings& Backend::surroundings(const std::string& own_image, const sdk::Call& call) try {
+Surroundings Backend::surroundings(const std::string& own_image, const sdk::Call& call) try {
   Services& use = services();
   const Json image =
       own_image.empty() ? use.engine.inspect_image(config_.image, call) : require_image(use, own_image, call);
@@ -216,42 +207,29 @@ const Surroundings& Backend::surroundings(const std::string& own_image, const sd
       if (!set) made.emplace_back(key, text.substr(equals + 1));
     }
   }
-  const std::lock_guard lock(mutex_);
-  return *surroundings_.insert(std::move(made)).first;
-} catch (const NetError&) {
-  rethrow_as_ours(services(), std::current_exception());
+  return made;
+} catch (const NetError& error) {
+  rethrow_as_ours(services(), error);
 }
 
 Home Backend::home_of(const std::string& id, uint32_t uid, std::shared_ptr<SandboxDisk> disk) {
   return {sandboxes_dir_, id, std::move(disk), as_root_ ? &registry_ : nullptr, uid, sweeper_.get()};
 }
 
-std::unique_ptr<sdk::Sandbox> Backend::sandbox_of(const Surroundings& around, Home home,
+std::unique_ptr<sdk::Sandbox> Backend::sandbox_of(Surroundings around, Home home,
                                                   std::shared_ptr<Container> container,
                                                   isogate_sandbox_info& info) {
   info.flags |= ISOGATE_SANDBOX_RUNS;
   info.isolation = ISOGATE_ISOLATION_CONTAINER;
   info.uid = home.uid;
   sdk::set_text(info.handle, home.sandbox_id);
-  return std::make_unique<Sandbox>(around, std::move(home), std::move(container));
-}
-
-void Backend::remove_all_of(const Home& home, Container& container, const sdk::Call& call) const {
-  container.end(call);
-  container.purge(call);
-  if (home.disk != nullptr) {
-    or_throw(home.disk->release());
-  } else if (const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_)); sandboxes) {
-    const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), home.sandbox_id));
-    or_throw(disks_.unmount_left(home.sandbox_id, directory.get()));
-  }
-  home.purge(call.cancel_fd());
+  return std::make_unique<Sandbox>(std::move(around), std::move(home), std::move(container));
 }
 
 void Backend::undo(const Home& home, std::shared_ptr<Container> container, bool all) noexcept {
   const std::string& id = home.sandbox_id;
-  const auto work = [this, home, container, all](const sdk::Call& call) {
-    if (all) return remove_all_of(home, *container, call);
+  const auto work = [home, container, all](const sdk::Call& call) {
+    if (all) return home.remove(container.get(), call);
     container->end(call);
   };
   try {
@@ -272,7 +250,7 @@ void Backend::remove_unfinished(const std::string& id, const sdk::Call& call) {
   host_.log(ISOGATE_LOG_INFO, "the sandbox " + id + " was never finished: it is recreated");
   const uint32_t uid = as_root_ ? or_throw(registry_.assign(id, id)) : ::geteuid();
   Container unfinished = recorded_container(id, uid);
-  remove_all_of(home_of(id, uid, nullptr), unfinished, call);
+  home_of(id, uid, nullptr).remove(&unfinished, call);
 }
 
 Container Backend::recorded_container(const std::string& id, uint32_t uid) {
@@ -317,7 +295,7 @@ void Backend::end_recorded(const std::string& id, const sdk::Call& call) {
 
 // An agent that has files already has its own workspace.
 std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
-                                                  const OpenCall& asked, const Surroundings& around,
+                                                  const OpenCall& asked, Surroundings& around,
                                                   isogate_sandbox_info& info) {
   if (!pool_ || asked.attach_only || spec.option_count != 0 ||
       or_throw(Workspace::exists(sandboxes_dir_, asked.id)))
@@ -335,7 +313,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
     throw;
   }
   info.flags = ISOGATE_SANDBOX_FRESH;
-  return sandbox_of(around, std::move(home), std::move(taken->container), info);
+  return sandbox_of(std::move(around), std::move(home), std::move(taken->container), info);
 }
 
 // The place of its workspace may be known only after its creation: a requested limit must be enforced there,
@@ -376,20 +354,19 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
     } catch (const sdk::Error& error) {
       if (!as_it_is || !is_final(error.status())) throw;
       end_recorded(asked.id, call);
-      refused_now(error);
+      throw sdk::Error(ISOGATE_NO_SANDBOX, std::string("what ran of it is refused now: ") + error.what());
     }
   };
-  static const Surroundings kNone;
-  const Surroundings* around = &kNone;
+  Surroundings around;
   std::optional<sdk::Error> refusal;  // of calls, for a caller that closes it
   try {
     if (to_close) check_asked(spec);
-    or_end([&] { around = &surroundings(image, call); });
+    or_end([&] { around = surroundings(image, call); });
   } catch (const sdk::Error& error) {
     if (!to_close || error.status() == ISOGATE_CANCELLED) throw;
     refusal = error;
   }
-  if (auto ready = open_ready(call, spec, asked, *around, info)) return ready;
+  if (auto ready = open_ready(call, spec, asked, around, info)) return ready;
   Identity identity;
   if (as_root_) {
     const uint32_t uid = or_throw(registry_.assign(asked.id, uid_seed(host_.abi(), spec)));
@@ -421,7 +398,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   }
   home.disk->hold();
   info.flags = (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0) | (adopted ? 0 : ISOGATE_SANDBOX_FRESH);
-  return sandbox_of(*around, std::move(home), std::move(container), info);
+  return sandbox_of(std::move(around), std::move(home), std::move(container), info);
 }
 
 namespace {
@@ -491,9 +468,8 @@ SandboxDisks::Means Backend::look_at_disks(const Services& services) const {
   if (services.place() != Place::kVolume && config_.workspace != Place::kVolume)
     return disks_.look(best_effort);
   SandboxDisks::Means means;
-  means.limited = config_.disk.disk_mb != 0;
   means.words = "disk: no limit";
-  if (!means.limited) return means;
+  if (config_.disk.disk_mb == 0) return means;
   const std::string why = "workspaces are volumes of the Engine";
   means.words = "disk: a limit for each sandbox, advisory (" + why +
                 "): file calls beyond it are refused, programs are not bounded";

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 
 #include "plugins/common/disk_workspace.h"
@@ -54,7 +53,6 @@ class Backend : public sdk::Backend {
   // Removes a sandbox that no gateway knows and in which no program can have run: a gateway was killed
   // while it created it. Throws while that is not possible.
   void remove_unfinished(const std::string& id, const sdk::Call& call);
-  void remove_all_of(const Home& home, Container& container, const sdk::Call& call) const;
   // After a failure, which the caller gets: ends what runs; with `all` nothing stays. What the Engine
   // does not do at once is done in the background, until the next open().
   void undo(const Home& home, std::shared_ptr<Container> container, bool all) noexcept;
@@ -71,12 +69,13 @@ class Backend : public sdk::Backend {
   void end_recorded(const std::string& id, const sdk::Call& call);
   // Null: the pool has none.
   std::unique_ptr<sdk::Sandbox> open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
-                                           const OpenCall& asked, const Surroundings& around,
+                                           const OpenCall& asked, Surroundings& around,
                                            isogate_sandbox_info& info);
   Home home_of(const std::string& id, uint32_t uid, std::shared_ptr<SandboxDisk> disk);
-  std::unique_ptr<sdk::Sandbox> sandbox_of(const Surroundings& around, Home home,
-                                           std::shared_ptr<Container> container, isogate_sandbox_info& info);
-  const Surroundings& surroundings(const std::string& own_image, const sdk::Call& call);
+  static std::unique_ptr<sdk::Sandbox> sandbox_of(Surroundings around, Home home,
+                                                  std::shared_ptr<Container> container,
+                                                  isogate_sandbox_info& info);
+  Surroundings surroundings(const std::string& own_image, const sdk::Call& call);
 
   const sdk::Host host_;
   const Config config_;
@@ -87,7 +86,6 @@ class Backend : public sdk::Backend {
   std::unique_ptr<TrashSweeper> sweeper_;  // none where no sandbox is opened; ends after what purges
   std::mutex mutex_;
   std::unique_ptr<Services> services_;
-  std::set<Surroundings> surroundings_;  // those of all sandboxes
   struct {
     std::string text;  // of the last good probe; empty: the last one was not
     std::chrono::steady_clock::time_point at;

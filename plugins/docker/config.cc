@@ -77,11 +77,8 @@ Config taken_from(const Json& json) {
   const Taker take{json};
   Config config;
   take("host", config.host);
-  if (const auto tls = json.find("tls"); tls != json.end()) {
-    config.ca = tls->value("ca", "");
-    config.certificate = tls->value("certificate", "");
-    config.key = tls->value("key", "");
-  }
+  if (const auto tls = json.find("tls"); tls != json.end())
+    config.tls = TlsFiles{tls->at("ca"), tls->at("certificate"), tls->at("key")};
   take("image", config.image);
   take("platform", config.platform);
   take("runtime", config.runtime);
@@ -120,7 +117,7 @@ Config taken_from(const Json& json) {
 Config parse_config(std::string_view text) {
   Config config = config_from("docker", text, taken_from);
   check_limits("`docker`", config.memory_mb, config.cpus, config.pids);
-  if (config.host.starts_with("unix://") && !config.ca.empty())
+  if (config.host.starts_with("unix://") && config.tls)
     refuse("tls of `docker` is for tcp:// hosts, not for " + config.host);
   check_disk("`docker`", config.disk);
   if (config.disk.fs != WorkspaceFs::kDirectory) {
@@ -158,7 +155,7 @@ std::vector<std::string> relaxations_of(const Config& config) {
   for (const Copy& each : config.copies)
     if (each.writable) found.push_back("what is copied to " + each.target + " may be changed by programs");
   for (const Companion& each : config.companions) add_relaxations(found, each);
-  if (config.host.starts_with("tcp://") && config.ca.empty())
+  if (config.host.starts_with("tcp://") && !config.tls)
     found.push_back("the Engine is spoken to over " + config.host + " without TLS");
   return found;
 }

@@ -9,6 +9,7 @@
 
 #include "plugins/common/sandbox_disk.h"
 #include "plugins/common/strict_limits.h"
+#include "plugins/docker/client/engine_address.h"
 
 namespace isogate::docker {
 
@@ -58,7 +59,7 @@ struct Companion {
 
 struct Config {
   std::string host;                              // empty: as the docker command line finds it
-  std::string ca, certificate, key;              // files, for tcp://
+  std::optional<TlsFiles> tls;                   // for tcp://
   std::string image = "isogate-sandbox:latest";  // on the Engine already
   std::string platform;                          // empty: the image's
   std::string runtime;                           // empty: the Engine's own

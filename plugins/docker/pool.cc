@@ -1,6 +1,5 @@
 #include "plugins/docker/pool.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,8 +8,8 @@
 #include <utility>
 
 #include "plugins/common/or_throw.h"
-#include "plugins/common/random_id.h"
 #include "plugins/docker/container/record.h"
+#include "plugins/docker/sandbox.h"
 #include "runner/files/workspace.h"
 #include "runner/files/workspace_state.h"
 
@@ -26,8 +25,6 @@ std::string pool_directory(const std::string& sandboxes_dir, const std::string& 
 }
 
 constexpr std::chrono::seconds kLookAgain{5};
-
-Fd open_at(int sandboxes, const std::string& id) { return or_throw(open_sandbox_directory(sandboxes, id)); }
 
 void make_directory(const std::string& sandboxes_dir, const std::string& name) {
   const Fd parent = or_throw(open_state_directory(sandboxes_dir));
@@ -57,7 +54,7 @@ std::unique_ptr<Container> Pool::container_of(const std::string& id, const Sandb
   Fd gate = or_throw(Workspace::beside(directory_, id, kGateDirectory, {}, 0755));
   return std::make_unique<Container>(options_.services(),
                                      options_.parts(id, directory_ + "/" + id, disk, uid), limits,
-                                     open_at(parent.get(), id), std::move(gate));
+                                     or_throw(open_sandbox_directory(parent.get(), id)), std::move(gate));
 }
 
 PooledContainer Pool::make(const Limits& limits, const sdk::Call& call) {
@@ -75,7 +72,7 @@ PooledContainer Pool::make(const Limits& limits, const sdk::Call& call) {
                                      {directory_, ready.id, identity, nullptr, false, options_.backend}))
             .disk;
     const Fd parent = or_throw(open_state_directory(directory_));
-    ready.lock = open_at(parent.get(), ready.id);
+    ready.lock = or_throw(open_sandbox_directory(parent.get(), ready.id));
     if (::flock(ready.lock.get(), LOCK_EX | LOCK_NB) != 0)
       sdk::fail_with_errno("cannot lock a sandbox made ahead", errno);
     or_throw(create_state_file(ready.lock.get(), kMadeAsFile, ready.id));
@@ -92,16 +89,8 @@ PooledContainer Pool::make(const Limits& limits, const sdk::Call& call) {
 bool Pool::remove(PooledContainer ready) noexcept try {
   const isogate_call unbounded{sizeof unbounded, -1, INT64_MAX, {}};
   const sdk::Call call(unbounded);
-  if (ready.container != nullptr) {
-    ready.container->end(call);
-    ready.container->purge(call);
-  }
-  if (ready.disk != nullptr)
-    or_throw(ready.disk->release());
-  else if (ready.lock)
-    or_throw(disks_.unmount_left(ready.id, ready.lock.get()));
-  or_throw(Workspace::purge(directory_, ready.id));
-  if (options_.own_uids) or_throw(registry_.release(ready.id, ready.uid));
+  const Home home{directory_, ready.id, ready.disk, options_.own_uids ? &registry_ : nullptr, ready.uid};
+  home.remove(ready.container.get(), call);
   return true;
 } catch (const std::exception& error) {
   options_.host.log(ISOGATE_LOG_WARN,
@@ -153,7 +142,7 @@ void Pool::remove_leftover(int parent, const std::string& id) {
   remove(std::move(left));
 }
 
-std::optional<Pool::Taken> Pool::take(const std::string& id, const Limits& limits) {
+std::optional<PooledContainer> Pool::take(const std::string& id, const Limits& limits) {
   auto ready = pool_.pick(limits);
   if (!ready) return std::nullopt;
   try {
@@ -170,7 +159,7 @@ std::optional<Pool::Taken> Pool::take(const std::string& id, const Limits& limit
     throw;
   }
   ready->disk->moved(options_.sandboxes_dir, id, std::move(ready->lock));
-  return Taken{std::move(ready->disk), std::move(ready->container), ready->uid};
+  return ready;
 }
 
 bool Pool::left_anything(const std::string& sandboxes_dir, const std::string& backend) {

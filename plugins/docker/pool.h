@@ -48,14 +48,9 @@ class Pool final : WarmPool<PooledContainer>::Source {
   };
   explicit Pool(Options options);
 
-  struct Taken {
-    std::shared_ptr<SandboxDisk> disk;
-    std::unique_ptr<Container> container;  // with the path below
-    uint32_t uid = 0;
-  };
-  // One with these limits, now the sandbox `id` at <sandboxes_dir>/<id>, which must not be there yet. None:
-  // it has to be made. Any thread. Throws sdk::Error.
-  std::optional<Taken> take(const std::string& id, const Limits& limits);
+  // One with these limits, now the sandbox `id` at <sandboxes_dir>/<id>, which must not be there yet; its
+  // disk has that path, and the lock. None: it has to be made. Any thread. Throws sdk::Error.
+  std::optional<PooledContainer> take(const std::string& id, const Limits& limits);
   // Whether an earlier pool of this backend did not end in order.
   static bool left_anything(const std::string& sandboxes_dir, const std::string& backend);
   [[nodiscard]] std::string text() const { return pool_.text(); }

@@ -70,7 +70,10 @@ std::string why_no_seccomp(const Config& config, const EngineInfo& info) {
 std::string why_no_sources(const Services& services) {
   try {
     for (const Mount& each : services.config.mounts) check_mount_source(services, each);
-    check_shared_sources(services);
+    const isogate_host& host = services.host.abi();
+    for (uint64_t i = 0; i < host.shared_dir_count; ++i)
+      check_shared_source(services, std::string(sdk::view(host.shared_dirs[i].path)),
+                          "/mnt/" + std::string(sdk::view(host.shared_dirs[i].prefix)));
     (void)places_of_copies(services.config);
     return "";
   } catch (const HostPathError& error) {

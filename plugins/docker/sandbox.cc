@@ -18,8 +18,13 @@ constexpr milliseconds kTold{300}, kKilled{2'000};
 
 }  // namespace
 
-void Home::purge(int cancel_fd) const {
-  or_throw(Workspace::purge(sandboxes_dir, sandbox_id, cancel_fd));
+void Home::remove(Container* container, const sdk::Call& call) const {
+  if (container != nullptr) {
+    container->end(call);
+    container->purge(call);
+  }
+  or_throw(disk != nullptr ? disk->release() : unmount_left(sandboxes_dir, sandbox_id));
+  or_throw(Workspace::purge(sandboxes_dir, sandbox_id, call.cancel_fd()));
   if (sweeper != nullptr) sweeper->wake();
   if (registry != nullptr) or_throw(registry->release(sandbox_id, uid));
 }
@@ -75,11 +80,8 @@ void Sandbox::close(const sdk::Call& call, uint32_t mode) {
     container_->detach();
     return home_.disk->leave();
   }
-  container_->end(call);
-  if (mode == ISOGATE_CLOSE_STOP) return;
-  container_->purge(call);
-  or_throw(home_.disk->release());
-  home_.purge(call.cancel_fd());
+  if (mode == ISOGATE_CLOSE_STOP) return container_->end(call);
+  home_.remove(container_.get(), call);
 }
 
 }  // namespace isogate::docker

@@ -16,20 +16,20 @@ namespace isogate::docker {
 // The workspace of a sandbox on this host, and its owner.
 struct Home {
   std::string sandboxes_dir, sandbox_id;
-  std::shared_ptr<SandboxDisk> disk;      // the workspace's, unless it is a volume
+  std::shared_ptr<SandboxDisk> disk;      // null: it was not opened
   const UidRegistry* registry = nullptr;  // null: no uid of its own
   uint32_t uid = 0;
   TrashSweeper* sweeper = nullptr;  // removes what a purge leaves; null: there is none
 
-  // After its disk is released: removes all its files, then releases its uid. Throws sdk::Error.
-  void purge(int cancel_fd) const;
+  // Ends and removes the container, unless it is null, then its disk and all its files, and releases its uid.
+  // Throws sdk::Error.
+  void remove(Container* container, const sdk::Call& call) const;
 };
 
 class Sandbox : public RunnerSandbox {
  public:
-  // `surroundings` is the backend's, which outlives this.
-  Sandbox(const Surroundings& surroundings, Home home, std::shared_ptr<Container> container)
-      : RunnerSandbox(surroundings), home_(std::move(home)), container_(std::move(container)) {}
+  Sandbox(Surroundings surroundings, Home home, std::shared_ptr<Container> container)
+      : RunnerSandbox(std::move(surroundings)), home_(std::move(home)), container_(std::move(container)) {}
 
   void close(const sdk::Call& call, uint32_t mode) override;
   void evidence(const sdk::Call& call, const isogate_evidence_request& request,

@@ -21,6 +21,14 @@ bool is_here(const std::string& directory) {
 }
 
 constexpr std::chrono::milliseconds kDying{10};
+constexpr const char* kNotChosen = "not chosen yet";
+
+// In the order of their values.
+constexpr const char *kTransports[] = {kNotChosen, "socket", "stream", "exec"},
+                     *kPlaces[] = {kNotChosen, "bind", "volume"};
+
+std::string name_of(RunnerTransport transport) { return kTransports[static_cast<size_t>(transport)]; }
+std::string name_of(Place place) { return kPlaces[static_cast<size_t>(place)]; }
 
 bool runs(Engine& engine, const std::string& id, const Budget& budget) {
   const auto seen = engine.find(id, budget);
@@ -29,33 +37,10 @@ bool runs(Engine& engine, const std::string& id, const Budget& budget) {
 
 }  // namespace
 
-void rethrow_as_ours(const Services& services, const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const NetError& error) {
-    if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;
-    services.warn(error.what());
-    throw sdk::Error(ISOGATE_UNAVAILABLE, error.what());
-  }
-}
-
-std::string name_of(RunnerTransport transport) {
-  switch (transport) {
-    case RunnerTransport::kSocket:
-      return "socket";
-    case RunnerTransport::kStream:
-      return "stream";
-    case RunnerTransport::kExec:
-      return "exec";
-    case RunnerTransport::kAuto:
-      break;
-  }
-  return "not chosen yet";
-}
-
-std::string name_of(Place place) {
-  if (place == Place::kBind) return "bind";
-  return place == Place::kVolume ? "volume" : "not chosen yet";
+void rethrow_as_ours(const Services& services, const NetError& error) {
+  if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;
+  services.warn(error.what());
+  throw sdk::Error(ISOGATE_UNAVAILABLE, error.what());
 }
 
 std::string Services::seccomp_file() {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -80,11 +79,8 @@ struct Services {
   Background background{host};  // the last member: it ends first
 };
 
-// A refusal of the Engine is never the caller's mistake: other statuses than ISOGATE_CANCELLED and
-// ISOGATE_UNAVAILABLE become the latter.
-[[noreturn]] void rethrow_as_ours(const Services& services, const std::exception_ptr& failure);
-
-std::string name_of(RunnerTransport transport);
-std::string name_of(Place place);
+// For the handler of that error. A refusal of the Engine is never the caller's mistake: other statuses than
+// ISOGATE_CANCELLED and ISOGATE_UNAVAILABLE become the latter.
+[[noreturn]] void rethrow_as_ours(const Services& services, const NetError& error);
 
 }  // namespace isogate::docker

@@ -93,13 +93,12 @@ void Watch::follow() {
   for (;;) {
     const Json event = events->next(endless);
     const Json& actor = member(event, "Actor");
-    if (!actor.is_object()) continue;
     const Json& attributes = member(actor, "Attributes");
-    std::string code = attributes.is_object() ? text_at(attributes, "exitCode") : "";
-    if (code.empty() && attributes.is_object()) code = text_at(attributes, "containerExitCode");
-    const std::string connected = attributes.is_object() ? text_at(attributes, "container") : "";
+    std::string code = text_at(attributes, "exitCode");
+    if (code.empty()) code = text_at(attributes, "containerExitCode");
     const bool of_network = text_at(event, "Type") == "network";
-    on_event(of_network ? connected : text_at(actor, "ID"), text_at(event, "Action"), code);
+    on_event(of_network ? text_at(attributes, "container") : text_at(actor, "ID"), text_at(event, "Action"),
+             code);
   }
 }
 

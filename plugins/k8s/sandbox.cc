@@ -35,15 +35,6 @@ void Sandbox::serve(Use use, const sdk::Call& call, const Verb& verb) {
   }
 }
 
-void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
-  serve(Use::kStart, call, [&](sdk::RunnerLink& link) { run(link, call, request, result); });
-}
-
-void Sandbox::start_kept(const sdk::Call& call, const isogate_exec_request& request,
-                         const isogate_kept_exec& kept, isogate_exec_result& result) {
-  serve(Use::kStart, call, [&](sdk::RunnerLink& link) { run_kept(link, call, request, kept, result); });
-}
-
 // A call that runs no program in the pod does not prevent the replacement of a distrusted pod.
 void Sandbox::beside_programs(const sdk::Call& call, const Verb& verb) {
   stranger_ = false;

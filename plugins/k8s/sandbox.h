@@ -18,9 +18,10 @@ class Sandbox : public RunnerSandbox {
       : RunnerSandbox(config.env), pod_(std::move(pod)), stranger_(stranger) {}
 
   void close(const sdk::Call& call, uint32_t mode) override;
-  void exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) override;
-  void start_kept(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
-                  isogate_exec_result& result) override;
+  void rejoin(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+              isogate_exec_result& result) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.rejoin(call, request, kept, result); });
+  }
   void watch(const sdk::Call& call, const isogate_file_request& request) override;
   void connect(const sdk::Call& call, const isogate_connect_request& request) override;
   void evidence(const sdk::Call& call, const isogate_evidence_request& request,
@@ -32,6 +33,9 @@ class Sandbox : public RunnerSandbox {
   using Use = SandboxPod::Use;
 
   void with_runner(const sdk::Call& call, const Verb& verb) override { serve(Use::kCall, call, verb); }
+  void with_program(const sdk::Call& call, isogate_exec_result&, const Verb& verb) override {
+    serve(Use::kStart, call, verb);
+  }
   void serve(Use use, const sdk::Call& call, const Verb& verb);
   void beside_programs(const sdk::Call& call, const Verb& verb);
   std::shared_ptr<sdk::RunnerLink> runner_if_connected() override { return pod_->link_if_connected(); }

@@ -101,7 +101,7 @@ TEST_F(Resolving, TakesTheConfigurationFirstAndTheEnvironmentNext) {
   EXPECT_EQ(resolve(both, "tcp://configured:3").text(), "tcp://configured:3");
   EXPECT_EQ(resolve(both).text(), "tcp://variable:2");
   EXPECT_EQ(resolve({{"DOCKER_HOST", ""}}).text(), "tcp://context:1");
-  EXPECT_EQ(resolve({}).source, "docker context `far`");
+  EXPECT_EQ(resolve({}).text(), "tcp://context:1");
 }
 
 TEST_F(Resolving, FindsCertificatesOfTheEnvironment) {

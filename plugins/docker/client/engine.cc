@@ -41,7 +41,6 @@ void Engine::ping(const Budget& budget) {
 EngineInfo info_of(const Json& answer) {
   EngineInfo info;
   info.version = text_at(answer, "ServerVersion");
-  info.id = text_at(answer, "ID");
   info.cgroup_version = text_at(answer, "CgroupVersion");
   info.cgroup_driver = text_at(answer, "CgroupDriver");
   info.data_root = text_at(answer, "DockerRootDir");

@@ -36,7 +36,6 @@ using ByteSink = std::function<void(std::string_view)>;
 struct EngineInfo {
   std::string version;         // "20.10.24+dfsg1"
   std::string api_version;     // as negotiated, "1.41"
-  std::string id;              // of this Engine's data root: another one has none of our containers
   std::string cgroup_version;  // "1" or "2"
   std::string cgroup_driver;   // "cgroupfs", "systemd", "none"
   std::string data_root;       // a directory of its machine; empty: not known

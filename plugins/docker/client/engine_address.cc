@@ -81,7 +81,6 @@ EngineAddress parse_address(const std::string& text, const std::string& source, 
     refuse_text(text, source, "it is neither unix:///path nor tcp://host:port");
   }
   if (address.unix_path.empty() && address.port == 0) address.port = address.tls || tls ? 2376 : 2375;
-  address.source = source;
   return address;
 }
 

@@ -22,7 +22,6 @@ struct EngineAddress {
   std::string host;       // without brackets
   uint16_t port = 0;
   std::optional<TlsFiles> tls;
-  std::string source;  // who said so, for messages: "DOCKER_HOST", "docker context `x`", …
 
   [[nodiscard]] std::string text() const;  // unix:///path, tcp://host:port
 };

@@ -1,14 +1,13 @@
 #include "plugins/docker/companions/companions.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lib/hash.h"
-#include "lib/json.h"
 #include "lib/thread.h"
 #include "plugins/common/bounded_call.h"
 #include "plugins/common/or_throw.h"
 #include "plugins/docker/await_late.h"
+#include "plugins/docker/container/container_state.h"
 
 namespace isogate::docker {
 namespace {
@@ -20,6 +19,19 @@ constexpr int kStartsAgain = 3;
 constexpr seconds kBefore[kStartsAgain] = {seconds(1), seconds(5), seconds(25)};
 constexpr milliseconds kLook{500}, kLookLater{5'000};
 constexpr seconds kStartPatience{30};  // then it is looked at less often
+
+// What is recorded; the Engine may still be creating it.
+ContainerState find_recorded(Engine& engine, const Owner& owner, const CompanionRecord& record,
+                             const sdk::Call& call) {
+  ContainerState state;
+  await_late(record.id.empty(), Budget(call, kMadeLate), [&] {
+    state = look_at(engine, owner, record.id.empty() ? record.name : record.id, call);
+    return state.exists;
+  });
+  return state;
+}
+
+bool is_up(const ContainerState& state) { return state.running || state.paused; }
 
 }  // namespace
 
@@ -58,8 +70,6 @@ std::string Companions::named(const Companion& companion) {
   return "the companion `" + companion.name + "` of " + sandbox_id_;
 }
 
-bool Companions::stopping(milliseconds most) const { return is_signalled(stop_.get(), most); }
-
 CompanionRecord Companions::recorded(const std::string& companion) {
   const std::lock_guard lock(mutex_);
   for (const CompanionRecord& each : records_)
@@ -69,27 +79,9 @@ CompanionRecord Companions::recorded(const std::string& companion) {
 
 void Companions::record(const CompanionRecord& row) {
   const std::lock_guard lock(mutex_);
-  const auto same = [&](const CompanionRecord& each) { return each.companion == row.companion; };
-  const auto found = std::find_if(records_.begin(), records_.end(), same);
-  if (found != records_.end())
-    *found = row;
-  else
-    records_.push_back(row);
+  std::erase_if(records_, [&](const CompanionRecord& each) { return each.companion == row.companion; });
+  records_.push_back(row);
   write_companions(directory_, records_);
-}
-
-Companions::State Companions::state_of(const std::string& which, const std::string& name) const {
-  State state;
-  const auto seen = services_.engine.find(which, Budget(Budget::kUsual, stop_.get()));
-  if (!seen) return state;
-  const Json& now = member(*seen, "State");
-  state.exists = true;
-  state.running = member(now, "Running") == Json(true);
-  state.out_of_memory = member(now, "OOMKilled") == Json(true);
-  state.started_at = text_at(now, "StartedAt");
-  state.health = text_at(member(now, "Health"), "Status");
-  state.ours = is_companion(*seen, parts_.owner, name);
-  return state;
 }
 
 void Companions::tend(const Companion& companion) noexcept {
@@ -105,12 +97,12 @@ void Companions::keep_up(const Companion& companion) {
     try {
       once(companion);
     } catch (const std::exception& error) {
-      if (stopping(milliseconds(0))) return;
+      if (call_.cancelled()) return;
       services_.warn(named(companion) + " is not up: " + error.what());
     }
-    if (stopping(milliseconds(0))) return;
+    if (call_.cancelled()) return;
     if (again == kStartsAgain) break;
-    if (stopping(kBefore[again])) return;
+    if (is_signalled(stop_.get(), kBefore[again])) return;
   }
   services_.warn(named(companion) + " was started " + std::to_string(1 + kStartsAgain) +
                  " times: it stays down until the sandbox's container is recreated");
@@ -120,13 +112,13 @@ void Companions::keep_up(const Companion& companion) {
 void Companions::once(const Companion& companion) {
   const std::string id = bring_up(companion);
   if (companion.healthcheck && await_health(companion, id)) {
-    const State state = state_of(id, recorded(companion.name).name);
+    const ContainerState state = look_at(services_.engine, parts_.owner, id, call_);
     services_.info(named(companion) + " is healthy");
     if (companion.post_start) run_hook(companion, state.started_at);
   }
   const Budget budget = Budget::endless(stop_.get());
   const int64_t code = services_.engine.wait(id, budget);
-  const State state = state_of(id, recorded(companion.name).name);
+  const ContainerState state = look_at(services_.engine, parts_.owner, id, call_);
   services_.warn(
       with_memory(named(companion) + " ended with exit code " + std::to_string(code), state.out_of_memory));
 }
@@ -136,26 +128,22 @@ std::string Companions::bring_up(const Companion& companion) {
   const CompanionRecord before = recorded(companion.name);
   std::string id = before.id;
   if (!before.name.empty()) {
-    State state;
-    await_late(id.empty(), Budget(kMadeLate, stop_.get()), [&] {
-      state = state_of(id.empty() ? before.name : id, before.name);
-      return state.exists;
-    });
-    if (state.exists && !state.ours)
+    const ContainerState state = find_recorded(services_.engine, parts_.owner, before, call_);
+    const bool ours = state.ours && state.name == before.name;
+    if (state.exists && !ours)
       services_.warn("what is recorded as " + named(companion) +
                      " is not what this gateway made: it is left alone");
-    if (!state.exists || !state.ours) id.clear();
-    if (!id.empty() && state.running) {
+    if (!ours) id.clear();
+    if (!id.empty() && is_up(state)) {
       check_limits(companion, id);
       return id;
     }
-    if (id.empty() && state.exists && state.ours)
-      services_.engine.remove(before.name, true, true, Budget(Budget::kUsual, stop_.get()));
+    if (id.empty() && ours) services_.engine.remove(before.name, true, true, call_);
   }
-  if (stopping(milliseconds(0))) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+  call_.check();
   if (id.empty()) id = make(companion);
   check_limits(companion, id);
-  services_.engine.start(id, Budget(Budget::kUsual, stop_.get()));
+  services_.engine.start(id, call_);
   return id;
 }
 
@@ -164,8 +152,8 @@ std::string Companions::make(const Companion& companion) {
                       "", ""};
   record(row);
   try {
-    row.id = services_.engine.create_container(row.name, container_of(services_.config, parts_, companion),
-                                               Budget(Budget::kUsual, stop_.get()));
+    row.id =
+        services_.engine.create_container(row.name, container_of(services_.config, parts_, companion), call_);
   } catch (const NetError& error) {
     if (!error.maybe_done()) record({companion.name, "", "", ""});
     throw;
@@ -177,11 +165,11 @@ std::string Companions::make(const Companion& companion) {
 // It is removed if they are not in force.
 void Companions::check_limits(const Companion& companion, const std::string& id) {
   if (services_.limits_best_effort()) return;
-  const Json seen = services_.engine.inspect(id, Budget(Budget::kUsual, stop_.get()));
+  const Json seen = services_.engine.inspect(id, call_);
   const std::string why = difference_of(limits_from(companion.memory_mb, companion.cpus, companion.pids),
                                         engine_limits(seen), services_.has_no_swap());
   if (why.empty()) return;
-  services_.engine.remove(id, true, true, Budget(Budget::kUsual, stop_.get()));
+  services_.engine.remove(id, true, true, call_);
   record({companion.name, "", "", ""});
   throw sdk::Error(ISOGATE_UNAVAILABLE, "the Engine does not put its limits in force: " + why);
 }
@@ -191,34 +179,29 @@ bool Companions::await_health(const Companion& companion, const std::string& id)
   const auto begin = Budget::Clock::now();
   bool logged = false;
   for (;;) {
-    const State state = state_of(id, recorded(companion.name).name);
-    if (!state.running) return false;
+    const ContainerState state = look_at(services_.engine, parts_.owner, id, call_);
+    if (!is_up(state)) return false;
     if (state.health == "healthy") return true;
     if (state.health == "unhealthy" && !logged) {
       logged = true;
       services_.warn(named(companion) + " is unhealthy: its healthcheck failed " +
                      std::to_string(companion.healthcheck->retries) + " times in a row");
     }
-    if (stopping(Budget::Clock::now() - begin < kStartPatience ? kLook : kLookLater))
-      throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+    sleep_for(Budget::Clock::now() - begin < kStartPatience ? kLook : kLookLater, call_);
   }
 }
-
-using std::chrono::milliseconds;
 
 void Companions::run_hook(const Companion& companion, const std::string& started_at) {
   CompanionRecord row = recorded(companion.name);
   if (row.hooked == started_at) return;
   // However long that takes: a sandbox created in advance is measured when it is taken.
-  const isogate_call waiting{sizeof(isogate_call), stop_.get(), INT64_MAX, {}};
   std::shared_ptr<sdk::RunnerLink> link;
-  while (!(link = primary_(sdk::Call(waiting))))
-    if (stopping(milliseconds(100))) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+  while (!(link = primary_(call_))) sleep_for(milliseconds(100), call_);
   try {
     const BoundedCall bounded(std::chrono::seconds(companion.post_start->timeout_sec), stop_.get());
     run_hook_in(*link, companion, bounded.call());
   } catch (const sdk::Error& error) {
-    if (stopping(milliseconds(0))) throw;
+    if (call_.cancelled()) throw;
     services_.warn("post_start of " + named(companion) + " did not run: " + error.what());
   }
   row.hooked = started_at;
@@ -243,7 +226,7 @@ void Companions::run_hook_in(sdk::RunnerLink& link, const Companion& companion, 
   result.struct_size = sizeof result;
   link.exec(call, request, result);
   const std::string what = "post_start of " + named(companion);
-  if (stopping(milliseconds(0))) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+  call_.check();
   if ((result.flags & ISOGATE_RESULT_KILLED) != 0)
     services_.warn(what + " was killed after " + std::to_string(companion.post_start->timeout_sec) + " s");
   else if ((result.flags & ISOGATE_RESULT_NOT_STARTED) != 0)
@@ -258,21 +241,12 @@ void Companions::run_hook_in(sdk::RunnerLink& link, const Companion& companion, 
     services_.info(what + " has run");
 }
 
-bool is_companion(const Json& seen, const Owner& owner, const std::string& name) {
-  const std::string its = text_at(seen, "Name");
-  return carries(member(member(seen, "Config"), "Labels"), owner) && (its == name || its == "/" + name);
-}
-
 void remove_companions(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   for (const CompanionRecord& each : read_companions(directory)) {
     if (each.name.empty()) continue;
-    std::optional<Json> seen;
-    await_late(each.id.empty(), Budget(call, kMadeLate), [&] {
-      seen = services.engine.find(each.id.empty() ? each.name : each.id, call);
-      return seen.has_value();
-    });
-    if (!seen || !is_companion(*seen, owner, each.name)) continue;
-    net::unless_gone([&] { services.engine.remove(seen->at("Id"), true, true, call); });
+    const ContainerState state = find_recorded(services.engine, owner, each, call);
+    if (!state.ours || state.name != each.name) continue;
+    net::unless_gone([&] { services.engine.remove(state.id, true, true, call); });
   }
   write_companions(directory, {});
 }

@@ -37,10 +37,6 @@ class Companions {
   void belong_to(const std::string& sandbox_id);
 
  private:
-  struct State {  // by the Engine
-    bool exists = false, running = false, ours = false, out_of_memory = false;
-    std::string started_at, health;
-  };
   void stop();
   void tend(const Companion& companion) noexcept;
   void keep_up(const Companion& companion);
@@ -51,8 +47,6 @@ class Companions {
   bool await_health(const Companion& companion, const std::string& id);
   void run_hook(const Companion& companion, const std::string& started_at);
   void run_hook_in(sdk::RunnerLink& link, const Companion& companion, const sdk::Call& call);
-  [[nodiscard]] State state_of(const std::string& which, const std::string& name) const;
-  [[nodiscard]] bool stopping(std::chrono::milliseconds most) const;  // waits for it
   [[nodiscard]] std::string named(const Companion& companion);
   CompanionRecord recorded(const std::string& companion);
   void record(const CompanionRecord& row);
@@ -62,14 +56,13 @@ class Companions {
   const int directory_;
   const Primary primary_;
   const Fd stop_;  // an eventfd
+  const isogate_call stopping_{sizeof(isogate_call), stop_.get(), INT64_MAX, {}};
+  const sdk::Call call_{stopping_};  // of the threads' own work
   std::mutex mutex_;
   std::string sandbox_id_;
   std::vector<CompanionRecord> records_;
   std::vector<std::thread> threads_;
 };
-
-// Whether what the Engine describes is the container that we made under that name.
-bool is_companion(const Json& seen, const Owner& owner, const std::string& name);
 
 // Removes those that are recorded and ours, and that no thread manages any more. Throws
 // sdk::Error.

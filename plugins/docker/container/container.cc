@@ -78,22 +78,7 @@ void hide_mount_sources(const Services& services, const Parts& parts, const NetE
   }
 }
 
-// An Engine sometimes fails to start a container, for its own reasons.
-bool may_be_passing(const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const NetError& error) {
-    return error.http_status() >= 500;
-  } catch (...) {
-    return false;
-  }
-}
-
 }  // namespace
-
-void Container::refuse_paused(const State& state) {
-  if (state.paused) not_usable("the sandbox's container is paused: unpause it, or DELETE the sandbox");
-}
 
 Container::Container(Services& services, Parts parts, const Limits& limits, Fd directory, Fd gate)
     : services_(services),
@@ -106,16 +91,8 @@ Container::Container(Services& services, Parts parts, const Limits& limits, Fd d
 
 Container::~Container() { detach(); }
 
-std::unique_lock<Semaphore> Container::alone(const sdk::Call& call) { return lock_for(mutex_, call); }
-
-// Except whether it is ours, which the record decides.
-Container::State Container::look_at(const std::string& which, const sdk::Call& call) const {
-  const auto seen = services_.engine.find(which, call);
-  return seen ? docker::state_of(*seen, parts_.owner) : State();
-}
-
 Container::State Container::state_of(const std::string& which, const sdk::Call& call) const {
-  State state = look_at(which, call);
+  State state = look_at(services_.engine, parts_.owner, which, call);
   state.ours = state.ours && (record_.id.empty() ? state.name == record_.name : state.id == record_.id);
   return state;
 }
@@ -182,7 +159,7 @@ bool Container::adopt(const sdk::Call& call, bool to_close) {
     return false;
   }
   if (state.paused && to_close) return false;
-  refuse_paused(state);
+  if (state.paused) not_usable("the sandbox's container is paused: unpause it, or DELETE the sandbox");
   proven_ = record_.proof;
   link_ = reconnect(state, call);
   if (link_ == nullptr) {
@@ -206,33 +183,33 @@ void Container::prepare(const sdk::Call& call) {
 }
 
 bool Container::open(const sdk::Call& call) try {
-  const auto lock = alone(call);
+  const auto lock = lock_for(mutex_, call);
   prepare(call);
   if (adopt(call)) return true;
   make(call);
   return false;
-} catch (const NetError&) {
-  rethrow_as_ours(services_, std::current_exception());
+} catch (const NetError& error) {
+  rethrow_as_ours(services_, error);
 }
 
 bool Container::attach(const std::optional<sdk::Error>& refusal, const sdk::Call& call) try {
-  const auto lock = alone(call);
+  const auto lock = lock_for(mutex_, call);
   refusal_ = refusal;
   prepare(call);
   return adopt(call, true);
-} catch (const NetError&) {
-  rethrow_as_ours(services_, std::current_exception());
+} catch (const NetError& error) {
+  rethrow_as_ours(services_, error);
 }
 
 void Container::re_attach(const sdk::Call& call) try {
-  const auto lock = alone(call);
+  const auto lock = lock_for(mutex_, call);
   prepare(call);
   if (adopt(call)) return;
   discard(call);  // its companions are there
   remove_network(services_, parts_.owner, directory_.get(), call);
   throw sdk::Error(ISOGATE_NO_SANDBOX, "no container of this sandbox runs that its next call could use");
-} catch (const NetError&) {
-  rethrow_as_ours(services_, std::current_exception());
+} catch (const NetError& error) {
+  rethrow_as_ours(services_, error);
 }
 
 // Where the workspace is and how the runner is reached, as far as that is known by now.
@@ -338,7 +315,8 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   fresh_ = true;
   parts_.known = true;
   if (parts_.bind) services_.settle(Place::kBind, "the Engine mounts this host's directories");
-  auto link = connect(state, std::move(gate), call);
+  auto link = gate ? connect_socket(*gate, state.pid, kDialIn, call) : connect_stream(call);
+  if (link && gate) services_.settle(RunnerTransport::kSocket, "the runner dials in over a mounted socket");
   if (!link && !state_of(record_.id, call).running)
     not_usable("the sandbox's container ended before its runner came: " + how_it_ended(record_.id, call));
   if (link) return link;
@@ -356,12 +334,15 @@ void Container::make(const sdk::Call& call) {
     try {
       link_ = try_make(call);
       watch();
-    } catch (...) {
-      const auto failure = std::current_exception();
+    } catch (const NetError& error) {
       discard_soon();
       const bool discarded = record_.name.empty();
-      if (tries == 0 && discarded && may_be_passing(failure)) continue;
-      rethrow_as_ours(services_, failure);
+      // An Engine sometimes fails to start a container, for its own reasons.
+      if (tries == 0 && discarded && error.http_status() >= 500) continue;
+      rethrow_as_ours(services_, error);
+    } catch (...) {
+      discard_soon();
+      throw;
     }
     if (link_) return;
     discard(call);
@@ -385,7 +366,7 @@ void Container::begin_companions(const sdk::Call& call) {
 
 // For hooks of companions, which create no container and run nothing before it is measured.
 std::shared_ptr<sdk::RunnerLink> Container::measured_link(const sdk::Call& call) {
-  const auto lock = alone(call);
+  const auto lock = lock_for(mutex_, call);
   if (!record_.proof || !link_ || !link_->alive()) return nullptr;
   return link_;
 }
@@ -444,19 +425,14 @@ void Container::discard(const sdk::Call& call) {
   remove_record(directory_.get());
 }
 
-void Container::log_strangers(const Gate& gate) const {
+// Null: the runner did not come in time.
+std::shared_ptr<sdk::RunnerLink> Container::connect_socket(Gate& gate, int pid, milliseconds patience,
+                                                           const sdk::Call& call) {
+  Fd peer = gate.accept(pid, patience, call);
   if (gate.strangers() > 0)
     services_.warn("others than the runner connected to the socket of " + record_.name + ": " +
                    std::to_string(gate.strangers()));
-}
-
-std::shared_ptr<sdk::RunnerLink> Container::connect(const State& state, std::unique_ptr<Gate> gate,
-                                                    const sdk::Call& call) {
-  if (gate == nullptr) return connect_stream(call);
-  Fd peer = gate->accept(state.pid, kDialIn, call);
-  log_strangers(*gate);
   if (!peer) return nullptr;
-  services_.settle(RunnerTransport::kSocket, "the runner dials in over a mounted socket");
   return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call,
                                   killed_within(services_));
 }
@@ -488,13 +464,9 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const State& state, const 
       link = connect_stream(call);
     } else {
       Gate gate(gate_.get());
-      Fd peer = gate.accept(state.pid, kRedial, call);
-      log_strangers(gate);
-      if (!peer) return nullptr;
-      link = sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call,
-                                      killed_within(services_));
+      link = connect_socket(gate, state.pid, kRedial, call);
     }
-    if (!link->prove(kAlive)) return nullptr;
+    if (!link || !link->prove(kAlive)) return nullptr;
     const State now = state_of(record_.id, call);
     return now.running && now.ours && why_changed(now).empty() ? link : nullptr;
   } catch (const NetError& error) {
@@ -511,7 +483,7 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const State& state, const 
 
 // A runner with which contact was lost is not used again: what runs there is not known.
 Container::Way Container::link(const sdk::Call& call) try {
-  const auto lock = alone(call);
+  const auto lock = lock_for(mutex_, call);
   if (refusal_) throw sdk::Error(*refusal_);
   if (link_ && link_->alive() && !link_->spent()) {
     if (services_.config.transport == RunnerTransport::kExec)
@@ -525,8 +497,8 @@ Container::Way Container::link(const sdk::Call& call) try {
   make(call);
   if (proven_) prove_again(call);
   return {link_, record_.id, record_.name};
-} catch (const NetError&) {
-  rethrow_as_ours(services_, std::current_exception());
+} catch (const NetError& error) {
+  rethrow_as_ours(services_, error);
 }
 
 bool Container::lose(const Way& way, std::chrono::milliseconds patience) {
@@ -551,7 +523,7 @@ bool Container::seems_connected() {
 
 // The name is for people: what counts is the id.
 void Container::take_over(const Parts& parts, const sdk::Call& call) try {
-  const auto lock = alone(call);
+  const auto lock = lock_for(mutex_, call);
   parts_.sandbox_id = parts.sandbox_id;
   parts_.tenant = parts.tenant;
   parts_.agent_id = parts.agent_id;
@@ -576,8 +548,8 @@ void Container::take_over(const Parts& parts, const sdk::Call& call) try {
   write_record(directory_.get(), record_);
   watch();
   if (companions_) companions_->belong_to(parts_.sandbox_id);
-} catch (const NetError&) {
-  rethrow_as_ours(services_, std::current_exception());
+} catch (const NetError& error) {
+  rethrow_as_ours(services_, error);
 }
 
 void Container::detach() {
@@ -589,7 +561,7 @@ void Container::detach() {
 }
 
 void Container::end(const sdk::Call& call) try {
-  const auto lock = alone(call);
+  const auto lock = lock_for(mutex_, call);
   try {
     if (record_.name.empty()) {
       if (const auto record = read_record(directory_.get())) record_ = *record;
@@ -602,20 +574,20 @@ void Container::end(const sdk::Call& call) try {
                                               " could not be ended: " + error.what());
     throw;
   }
-} catch (const NetError&) {
-  rethrow_as_ours(services_, std::current_exception());
+} catch (const NetError& error) {
+  rethrow_as_ours(services_, error);
 }
 
 void Container::purge(const sdk::Call& call) try {
   remove_workspace_volume(services_, parts_.owner, directory_.get(), call);
   remove_copies(services_, parts_.owner, call);
-} catch (const NetError&) {
-  rethrow_as_ours(services_, std::current_exception());
+} catch (const NetError& error) {
+  rethrow_as_ours(services_, error);
 }
 
 std::string Container::how_it_ended(const std::string& id, const sdk::Call& call) const {
   try {
-    const State state = look_at(id, call);
+    const State state = look_at(services_.engine, parts_.owner, id, call);
     if (!state.exists) return "its container is gone";
     if (!state.running)
       return with_memory("its container ended with exit code " + std::to_string(state.exit_code),
@@ -627,7 +599,7 @@ std::string Container::how_it_ended(const std::string& id, const sdk::Call& call
 }
 
 isogate_evidence Container::evidence(const sdk::Call& call, const isogate_evidence_request& request) try {
-  const auto lock = alone(call);
+  const auto lock = lock_for(mutex_, call);
   if (refusal_) throw sdk::Error(*refusal_);
   if (record_.proof) {
     isogate_evidence found = record_.proof->evidence;
@@ -652,8 +624,8 @@ isogate_evidence Container::evidence(const sdk::Call& call, const isogate_eviden
     discard_soon();
     throw;
   }
-} catch (const NetError&) {
-  rethrow_as_ours(services_, std::current_exception());
+} catch (const NetError& error) {
+  rethrow_as_ours(services_, error);
 }
 
 isogate_evidence Container::measure(const sdk::Call& call, const isogate_evidence_request& request) {

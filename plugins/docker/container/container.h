@@ -77,13 +77,11 @@ class Container {
 
  private:
   using State = ContainerState;
-  std::unique_lock<Semaphore> alone(const sdk::Call& call);
-  State look_at(const std::string& which, const sdk::Call& call) const;
+  // `ours`: it is also the recorded one.
   State state_of(const std::string& which, const sdk::Call& call) const;
   // The same for the recorded container, which an Engine may still be creating for a caller that
   // has gone.
   State state_of_recorded(const sdk::Call& call) const;
-  static void refuse_paused(const State& state);
   // Why it must not be used; empty: it is as recorded and measured.
   [[nodiscard]] std::string why_unfit(const State& state) const;
   // Why its mounts must not stay; empty: they may.
@@ -103,9 +101,8 @@ class Container {
   void discard_soon() noexcept;  // what a failure left, if the Engine does it at once; else the next open()
   void remove_surely(const std::string& which, const sdk::Call& call);
   void watch();  // link_, until detach() or discard()
-  void log_strangers(const Gate& gate) const;
-  std::shared_ptr<sdk::RunnerLink> connect(const State& state, std::unique_ptr<Gate> gate,
-                                           const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> connect_socket(Gate& gate, int pid, std::chrono::milliseconds patience,
+                                                  const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> connect_stream(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> reconnect(const State& state, const sdk::Call& call);
   void begin_companions(const sdk::Call& call);

@@ -4,11 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
+#include "lib/json.h"
 
 namespace isogate::docker {
 namespace {
-
-using Json = nlohmann::json;
 
 // A whole number that fits, and 0 where there is none.
 template <typename Number>
@@ -36,6 +35,7 @@ ContainerState state_of(const Json& inspected, const Owner& owner) try {
   state.exit_code = number_at<int64_t>(now, "ExitCode");
   state.out_of_memory = now.value("OOMKilled", false);
   state.started_at = now.value("StartedAt", "");
+  state.health = text_at(member(now, "Health"), "Status");
   state.shape = shape_of(inspected);
   state.limits = engine_limits(inspected);
   state.id = inspected.at("Id");
@@ -46,6 +46,11 @@ ContainerState state_of(const Json& inspected, const Owner& owner) try {
 } catch (const Json::exception& error) {
   throw sdk::Error(ISOGATE_UNAVAILABLE, "the Engine described the container of sandbox " + owner.sandbox_id +
                                             " in a way that is not understood: " + error.what());
+}
+
+ContainerState look_at(Engine& engine, const Owner& owner, const std::string& which, const Budget& budget) {
+  const auto inspected = engine.find(which, budget);
+  return inspected ? state_of(*inspected, owner) : ContainerState();
 }
 
 }  // namespace isogate::docker

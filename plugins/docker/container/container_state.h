@@ -1,11 +1,11 @@
-// An Engine's description of one container, as this backend uses it. Values; pure.
+// An Engine's description of one container, as this backend uses it.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "plugins/docker/client/engine.h"
 #include "plugins/docker/container/profile.h"
 
 namespace isogate::docker {
@@ -15,11 +15,15 @@ struct ContainerState {
   int pid = 0;
   int64_t exit_code = 0;
   std::string id, name, started_at, shape;
+  std::string health;                     // "healthy", …; empty: nobody checks it
   std::map<std::string, int64_t> limits;  // engine_limits()
 };
 
 // Of an answer to `inspect`. `ours`: it has exactly the labels of `owner`. Throws ISOGATE_UNAVAILABLE for
-// what is not understood.
-ContainerState state_of(const nlohmann::json& inspected, const Owner& owner);
+// what is not understood. Pure.
+ContainerState state_of(const Json& inspected, const Owner& owner);
+
+// The same of the container with that id or name. Any thread.
+ContainerState look_at(Engine& engine, const Owner& owner, const std::string& which, const Budget& budget);
 
 }  // namespace isogate::docker

@@ -1,6 +1,5 @@
 #include "plugins/docker/container/network.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>

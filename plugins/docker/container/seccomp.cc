@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -73,46 +72,6 @@ Conditions no_devices(unsigned index) {
   return any;
 }
 
-// The conditions under which it is allowed; none: always, or never.
-Conditions conditions_of(SyscallVerdict verdict) {
-  switch (verdict) {
-    case SyscallVerdict::kClone:
-      return {all({masked(0, kNewNamespaces, 0)})};
-    case SyscallVerdict::kSocket:
-      return sockets();
-    case SyscallVerdict::kSocketPair:
-      return {all({equal(0, AF_UNIX)})};
-    case SyscallVerdict::kSocketOption:
-      return socket_options();
-    case SyscallVerdict::kFcntl:
-      return all_but(1, {F_SETPIPE_SZ});
-    case SyscallVerdict::kIoctl:
-      return all_but(1, {std::begin(kRefusedIoctls), std::end(kRefusedIoctls)});
-    case SyscallVerdict::kPersonality:
-      return {all({equal(0, 0)}), all({equal(0, kLow32)})};
-    case SyscallVerdict::kSeccomp:
-      return {all({masked(1, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0)})};
-    case SyscallVerdict::kMakeNode2:
-      return no_devices(1);
-    case SyscallVerdict::kMakeNode3:
-      return no_devices(2);
-    case SyscallVerdict::kRefuse:
-    case SyscallVerdict::kDebugOnly:
-    case SyscallVerdict::kAbsent:
-    case SyscallVerdict::kByPointer:
-    case SyscallVerdict::kPretend:
-    case SyscallVerdict::kAllow:
-    // For these the runner's own filter checks the target process.
-    case SyscallVerdict::kOnProcess:
-    case SyscallVerdict::kScheduler:
-    case SyscallVerdict::kPriority:
-    case SyscallVerdict::kIoPriority:
-    case SyscallVerdict::kSignalTo:
-      return {};
-  }
-  return {};
-}
-
 Json error_rule(const Json& names, int error) {
   return {{"names", names}, {"action", "SCMP_ACT_ERRNO"}, {"errnoRet", error}};
 }
@@ -120,6 +79,10 @@ Json error_rule(const Json& names, int error) {
 void add_rules(Json& rules, const SyscallRow& row) {
   Json names = Json::array();
   for (const Syscall& each : row.calls) names.push_back(each.name);
+  const auto allow = [&](const Conditions& any) {
+    for (const Json& each : any)
+      rules.push_back({{"names", names}, {"action", "SCMP_ACT_ALLOW"}, {"args", each}});
+  };
   switch (row.verdict) {
     case SyscallVerdict::kRefuse:
     case SyscallVerdict::kDebugOnly:
@@ -130,29 +93,37 @@ void add_rules(Json& rules, const SyscallRow& row) {
     case SyscallVerdict::kPretend:
       return rules.push_back(error_rule(names, 0));
     case SyscallVerdict::kAllow:
+    // For these the runner's own filter checks the target process.
     case SyscallVerdict::kOnProcess:
     case SyscallVerdict::kScheduler:
     case SyscallVerdict::kPriority:
     case SyscallVerdict::kIoPriority:
     case SyscallVerdict::kSignalTo:
       return rules.push_back({{"names", names}, {"action", "SCMP_ACT_ALLOW"}});
+    case SyscallVerdict::kClone:
+      return allow({all({masked(0, kNewNamespaces, 0)})});
+    case SyscallVerdict::kSocket:
+      return allow(sockets());
+    case SyscallVerdict::kSocketPair:
+      return allow({all({equal(0, AF_UNIX)})});
     case SyscallVerdict::kSocketOption:
       for (const uint64_t size : {SO_RCVBUF, SO_RCVBUFFORCE}) {
         rules.push_back(error_rule(names, 0));
         rules.back()["args"] = all({equal(1, SOL_SOCKET), equal(2, size)});
       }
-      [[fallthrough]];
-    case SyscallVerdict::kClone:
-    case SyscallVerdict::kSocket:
-    case SyscallVerdict::kSocketPair:
+      return allow(socket_options());
     case SyscallVerdict::kFcntl:
+      return allow(all_but(1, {F_SETPIPE_SZ}));
     case SyscallVerdict::kIoctl:
+      return allow(all_but(1, {std::begin(kRefusedIoctls), std::end(kRefusedIoctls)}));
     case SyscallVerdict::kPersonality:
+      return allow({all({equal(0, 0)}), all({equal(0, kLow32)})});
     case SyscallVerdict::kSeccomp:
+      return allow({all({masked(1, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0)})});
     case SyscallVerdict::kMakeNode2:
+      return allow(no_devices(1));
     case SyscallVerdict::kMakeNode3:
-      for (const Json& each : conditions_of(row.verdict))
-        rules.push_back({{"names", names}, {"action", "SCMP_ACT_ALLOW"}, {"args", each}});
+      return allow(no_devices(2));
   }
 }
 

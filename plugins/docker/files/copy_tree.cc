@@ -1,6 +1,5 @@
 #include "plugins/docker/files/copy_tree.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,11 +8,12 @@
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <memory>
 #include <system_error>
 
+#include "lib/text.h"
 #include "plugins/docker/files/exclude.h"
 #include "runner/files/workspace_resolve.h"
+#include "runner/files/workspace_tree.h"
 
 namespace isogate::docker {
 namespace {
@@ -31,13 +31,9 @@ bool stays_inside(const std::string& path, const std::string& target) {
   if (target.empty() || target.front() == '/') return false;
   int depth = 0;
   for (const char c : path) depth += c == '/' ? 1 : 0;
-  size_t begin = 0;
-  while (begin <= target.size()) {
-    const size_t end = std::min(target.find('/', begin), target.size());
-    const std::string part = target.substr(begin, end - begin);
+  for (const std::string_view part : split(target, '/')) {
     if (part == ".." && --depth < 0) return false;
     if (!part.empty() && part != "." && part != "..") ++depth;
-    begin = end + 1;
   }
   return true;
 }
@@ -58,20 +54,14 @@ class Walk {
     if (depth > kDeepest) refuse(path, "more than " + std::to_string(kDeepest) + " directories deep");
     count(path, 0);
     tar_.directory(entry(path, look_at(path_fd)));
-    Fd listed(reopen(path_fd, O_RDONLY | O_DIRECTORY));
+    call_.check();
+    const Fd listed(reopen(path_fd, O_RDONLY | O_DIRECTORY));
     if (!listed) refuse(path, std::generic_category().message(-listed.get()));
-    const std::unique_ptr<DIR, int (*)(DIR*)> names(::fdopendir(listed.get()), &::closedir);
-    if (!names) refuse(path, std::generic_category().message(errno));
-    (void)listed.release();
-    for (;;) {
+    const int code = each_name(listed.get(), [&](const DirReader::Name& name) {
       call_.check();
-      errno = 0;
-      const dirent* found = ::readdir(names.get());
-      if (found == nullptr && errno != 0) refuse(path, std::generic_category().message(errno));
-      if (found == nullptr) return;
-      const std::string name = found->d_name;
-      if (name != "." && name != "..") child(path_fd, name, path.empty() ? name : path + "/" + name, depth);
-    }
+      child(path_fd, name.text, path.empty() ? name.text : path + "/" + name.text, depth);
+    });
+    if (code < 0) refuse(path, std::generic_category().message(-code));
   }
 
   void file(int path_fd, const std::string& path) {

@@ -3,27 +3,20 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <string_view>
+
+#include "lib/text.h"
 
 namespace isogate::docker {
 namespace {
 
-std::vector<std::string> components_of(const std::string& path) {
-  std::vector<std::string> found;
-  size_t begin = 0;
-  for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', begin)) {
-    found.push_back(path.substr(begin, slash - begin));
-    begin = slash + 1;
-  }
-  found.push_back(path.substr(begin));
-  return found;
-}
-
-bool fits(const std::string& pattern, const std::string& name) {
-  return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+bool fits(std::string_view pattern, std::string_view name) {
+  return ::fnmatch(std::string(pattern).c_str(), std::string(name).c_str(), 0) == 0;
 }
 
 // Row by row: reached[j] tells whether the pattern's components so far can take the first j of the path.
-bool whole_path_fits(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
+bool whole_path_fits(const std::vector<std::string_view>& pattern,
+                     const std::vector<std::string_view>& path) {
   std::vector<char> reached(path.size() + 1, 0);
   reached[0] = 1;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -51,7 +44,7 @@ bool excludes(std::string pattern, const std::string& path, bool directory) {
   }
   if (pattern.find('/') == std::string::npos) return fits(pattern, path.substr(path.rfind('/') + 1));
   if (pattern.front() == '/') pattern.erase(0, 1);
-  return whole_path_fits(components_of(pattern), components_of(path));
+  return whole_path_fits(split(pattern, '/'), split(path, '/'));
 }
 
 }  // namespace

@@ -79,11 +79,4 @@ void check_shared_source(const Services& services, const std::string& source, co
   check_no_socket(services, source, target);
 }
 
-void check_shared_sources(const Services& services) {
-  const isogate_host& host = services.host.abi();
-  for (uint64_t i = 0; i < host.shared_dir_count; ++i)
-    check_shared_source(services, std::string(sdk::view(host.shared_dirs[i].path)),
-                        "/mnt/" + std::string(sdk::view(host.shared_dirs[i].prefix)));
-}
-
 }  // namespace isogate::docker

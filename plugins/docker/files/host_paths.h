@@ -32,9 +32,6 @@ void check_no_socket(const Services& services, const std::string& source, const 
 // The same for one of the gateway's shared directories, whose path was not looked at before.
 void check_shared_source(const Services& services, const std::string& source, const std::string& target);
 
-// check_shared_source() of all that this host has.
-void check_shared_sources(const Services& services);
-
 // While a container is created: logs a HostPathError, and throws an error that a tenant may read.
 template <typename Work>
 auto with_paths_hidden(const Services& services, const std::string& what, Work work) {

@@ -47,11 +47,6 @@ Owner owner_of_runner(const Services& services) {
           std::string(sdk::view(services.host.abi().backend_name)), "-"};
 }
 
-void fill_volume(Services& services, const Owner& owner, const std::string& volume, const std::string& target,
-                 const std::string& place, const Filler& fill, const sdk::Call& call) {
-  fill_volumes(services, owner, volume, {{volume, target}}, place, fill, call);
-}
-
 // Whether it is there; one that is somebody else's is an error.
 bool is_there(Services& services, const Owner& owner, const std::string& volume, const sdk::Call& call) {
   Json seen;
@@ -89,7 +84,7 @@ void prepare_runner(Services& services, const std::string& volume, const sdk::Ca
     read_whole(file.get(), [&](std::string_view piece) { tar.bytes(piece); });
     tar.end_file();
   };
-  fill_volume(services, owner, volume, kRunnerDirectory, kRunnerDirectory, fill, call);
+  fill_volumes(services, owner, volume, {{volume, kRunnerDirectory}}, kRunnerDirectory, fill, call);
   services.runner_filled = volume;
 }
 
@@ -199,7 +194,8 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
   const auto fill = [&](TarWriter& tar) {
     tar.directory({.name = podman ? "./" : kWorkspace + 1, .mode = 0700, .uid = parts.uid, .gid = parts.gid});
   };
-  fill_volume(services, parts.owner, parts.workspace, kWorkspace, podman ? kWorkspace : "/", fill, call);
+  fill_volumes(services, parts.owner, parts.workspace, {{parts.workspace, kWorkspace}},
+               podman ? kWorkspace : "/", fill, call);
   or_throw(replace_state_file(directory, kVolumeFile, "filled"));
 }
 

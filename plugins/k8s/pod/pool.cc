@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "plugins/common/random_id.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod/sandbox_pod_impl.h"
 
