@@ -25,6 +25,7 @@ namespace {
 
 constexpr int kSweepPauseMs = 1, kRefreshMs = 10;
 constexpr size_t kMostWatched = 16;
+constexpr std::chrono::milliseconds kContinueAfter{25}, kKillAfter{100};
 constexpr int kMostUnseen = 10;  // failed looks at /proc, before another measure is taken
 
 // False: it cannot be read.
@@ -145,15 +146,11 @@ bool Orphans::sweep(std::chrono::milliseconds patience) {
   }
 }
 
-size_t Orphans::continue_reapers(bool kill) {
+void Orphans::continue_reapers(std::chrono::steady_clock::duration overdue) {
+  if (overdue <= kContinueAfter) return;
   const std::lock_guard lock(mutex_);
-  size_t found = 0;
-  for (const pid_t pid : own_children().value_or(std::vector<pid_t>())) {
-    if (!is_stopped_reaper(pid)) continue;
-    ++found;
-    ::kill(pid, kill ? SIGKILL : SIGCONT);
-  }
-  return found;
+  for (const pid_t pid : own_children().value_or(std::vector<pid_t>()))
+    if (is_stopped_reaper(pid)) ::kill(pid, overdue > kKillAfter ? SIGKILL : SIGCONT);
 }
 
 }  // namespace isogate::agent

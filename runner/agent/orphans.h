@@ -41,9 +41,9 @@ class Orphans {
   // it the container.
   bool sweep(std::chrono::milliseconds patience);
 
-  // Continues reapers that a program has stopped; with `kill` it kills them, which ends their execs as lost
-  // and makes the rest orphans. Returns how many were stopped.
-  size_t continue_reapers(bool kill);
+  // Where a killed program does not end for so long: continues reapers that a program has stopped, and later
+  // kills them, which ends their execs as lost and makes the rest orphans.
+  void continue_reapers(std::chrono::steady_clock::duration overdue);
 
  private:
   bool kill_unseen();

@@ -15,8 +15,8 @@
 namespace isogate {
 namespace {
 
-Result<Fd> open_in(const Fd& directory, const char* name, int flags) {
-  Fd file(::openat(directory.get(), name, flags | O_CLOEXEC | O_NOFOLLOW));
+Result<Fd> open_in(int directory, const char* name, int flags) {
+  Fd file(::openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW));
   if (!file) return os_error(std::string("cannot open `") + name + "` of a cgroup", errno);
   return file;
 }
@@ -27,6 +27,28 @@ Result<void> only_controlled(const Limits& limits, const char* of_what) {
   const std::string beside = limits.settings_beside(kControlled);
   if (beside.empty()) return {};
   return unsupported("no cgroup controller can enforce " + beside + " " + of_what);
+}
+
+// The counter of the kernel's out-of-memory kills in a group. One of v1 kills a single task.
+Result<void> open_oom_events(CgroupSlot& slot, int group, int version) {
+  auto events = open_in(group, version == 1 ? "memory.oom_control" : "memory.events", O_RDONLY);
+  if (!events) return events.error();
+  slot.oom_events = std::move(*events);
+  slot.oom_kills_one = version == 1;
+  return {};
+}
+
+bool has_group_in(const CgroupSlot& slot, const CgroupBase* base) {
+  return std::any_of(slot.limits.begin(), slot.limits.end(),
+                     [base](const CgroupLimit& limit) { return limit.base == base; });
+}
+
+// Of v1: the base itself.
+Result<void> join_base(CgroupSlot& slot, const CgroupBase& base) {
+  auto tasks = open_in(base.fd(), "tasks", O_WRONLY);
+  if (!tasks) return tasks.error();
+  slot.limits.push_back({&base, "", {}, std::move(*tasks)});
+  return {};
 }
 
 }  // namespace
@@ -61,35 +83,30 @@ std::unique_ptr<Cgroups> Cgroups::make(const std::string& group, bool want_leaf)
       if (hierarchy.version == 2 && want_leaf) cgroups->leaf_why_ = base.error().message;
       continue;
     }
-    const size_t index = cgroups->bases_.size();
-    cgroups->bases_.push_back(std::move(*base));
+    const CgroupBase& made = *cgroups->bases_.emplace_back(std::move(*base));
     for (int kind = 0; kind < kKinds; ++kind) {
-      if (hierarchy.has(name_of(kind))) cgroups->find_controller(kind, index);
+      if (hierarchy.has(name_of(kind))) cgroups->find_controller(kind, made);
     }
     if (hierarchy.version != 2) continue;
-    cgroups->v2_base_ = static_cast<int>(index);
-    if (want_leaf) {
-      cgroups->leaf_base_ = cgroups->v2_base_;
-      cgroups->leaf_why_.clear();
-    }
+    cgroups->v2_base_ = &made;
+    cgroups->pools_leaves_ = want_leaf;
+    if (want_leaf) cgroups->leaf_why_.clear();
   }
   cgroups->bound_pids();
   return cgroups;
 }
 
 void Cgroups::bound_pids() {
-  const int index = controllers_[kPids].base;
-  if (index < 0) return;
-  const CgroupBase& base = *bases_[static_cast<size_t>(index)];
-  const uint64_t most = most_pids_below(base.parent_fd());
-  pids_bounded_ = most > 0 && set_pids_limit(base.fd(), base.version(), most).ok();
+  const CgroupBase* const base = controllers_[kPids].base;
+  if (base == nullptr) return;
+  const uint64_t most = most_pids_below(base->parent_fd());
+  pids_bounded_ = most > 0 && set_pids_limit(base->fd(), base->version(), most).ok();
 }
 
 // Proven by trying it. A controller is only ever in one hierarchy.
-void Cgroups::find_controller(int kind, size_t index) {
+void Cgroups::find_controller(int kind, const CgroupBase& base) {
   constexpr uint64_t kTrial[kKinds] = {64u << 20, 500, 64};
   Controller& controller = controllers_[kind];
-  const CgroupBase& base = *bases_[index];
   if (base.version() == 2) {
     if (auto enabled = base.enable(name_of(kind)); !enabled.ok()) {
       controller.why = enabled.error().message;
@@ -106,7 +123,7 @@ void Cgroups::find_controller(int kind, size_t index) {
   group->reset();
   (void)base.remove_group(name);
   if (trial.ok()) {
-    controller.base = static_cast<int>(index);
+    controller.base = &base;
   } else {
     controller.why = trial.error().message;
   }
@@ -114,13 +131,13 @@ void Cgroups::find_controller(int kind, size_t index) {
 
 Cgroups::~Cgroups() {
   free_v1_.clear();
-  for (const auto& leaf : free_) (void)bases_[static_cast<size_t>(leaf_base_)]->remove_group(leaf->name);
+  for (const auto& leaf : free_) (void)v2_base_->remove_group(leaf->name);
 }
 
 uint64_t Cgroups::capabilities() const {
   uint64_t bits = 0;
   for (int kind = 0; kind < kKinds; ++kind)
-    if (controllers_[kind].base >= 0) bits |= kLimitKinds[limit_row(kControlled[kind])].exec;
+    if (controllers_[kind].base != nullptr) bits |= kLimitKinds[limit_row(kControlled[kind])].exec;
   return bits;
 }
 
@@ -130,22 +147,20 @@ std::string Cgroups::missing() const {
     line += (line.empty() ? "" : "; ") + thing + ": " + why;
   };
   for (int kind = 0; kind < kKinds; ++kind) {
-    if (controllers_[kind].base < 0) add(name_of(kind), controllers_[kind].why);
+    if (controllers_[kind].base == nullptr) add(name_of(kind), controllers_[kind].why);
   }
   if (!leaf_why_.empty()) add("cgroup2 leaf", leaf_why_);
   return line;
 }
 
 void Cgroups::refuse_leaf(const std::string& why) {
-  if (leaf_base_ >= 0) leaf_why_ = why;
-  leaf_base_ = -1;
+  if (pools_leaves_) leaf_why_ = why;
+  pools_leaves_ = false;
   // A run that v2 limits also has a leaf.
   for (auto& controller : controllers_) {
-    if (controller.base >= 0 && bases_[static_cast<size_t>(controller.base)]->version() == 2) {
-      controller = {-1, why};
-    }
+    if (controller.base != nullptr && controller.base->version() == 2) controller = {nullptr, why};
   }
-  v2_base_ = -1;
+  v2_base_ = nullptr;
 }
 
 std::string Cgroups::next_name() { return std::string("e").append(std::to_string(next_++)); }
@@ -153,7 +168,7 @@ std::string Cgroups::next_name() { return std::string("e").append(std::to_string
 Result<void> Cgroups::check(const Limits& limits) const {
   if (auto known = only_controlled(limits, "for one exec"); !known) return known;
   for (int kind = 0; kind < kKinds; ++kind) {
-    if (asked(limits, kind) != 0 && controllers_[kind].base < 0) {
+    if (asked(limits, kind) != 0 && controllers_[kind].base == nullptr) {
       return unsupported(std::string("the ") + name_of(kind) +
                          " limit cannot be enforced here: " + controllers_[kind].why);
     }
@@ -163,23 +178,22 @@ Result<void> Cgroups::check(const Limits& limits) const {
 
 bool Cgroups::in_leaf(const Limits& limits) const {
   for (int kind = 0; kind < kKinds; ++kind) {
-    const int base = controllers_[kind].base;
-    if (asked(limits, kind) != 0 && base >= 0 && base == v2_base_) return true;
+    const CgroupBase* const base = controllers_[kind].base;
+    if (asked(limits, kind) != 0 && base != nullptr && base == v2_base_) return true;
   }
   return false;
 }
 
 Result<std::unique_ptr<CgroupLeaf>> Cgroups::make_leaf() {
-  const CgroupBase& base = *bases_[static_cast<size_t>(v2_base_)];
   auto leaf = std::make_unique<CgroupLeaf>();
   leaf->name = next_name();
-  auto directory = base.make_group(leaf->name);
+  auto directory = v2_base_->make_group(leaf->name);
   if (!directory) return directory.error();
   leaf->directory = std::move(*directory);
-  auto events = open_in(leaf->directory, "cgroup.events", O_RDONLY);
-  auto kill = open_in(leaf->directory, "cgroup.kill", O_WRONLY);
+  auto events = open_in(leaf->directory.get(), "cgroup.events", O_RDONLY);
+  auto kill = open_in(leaf->directory.get(), "cgroup.kill", O_WRONLY);
   if (!events || !kill) {
-    remove(base, leaf->name);
+    remove(*v2_base_, leaf->name);
     return events ? kill.error() : events.error();
   }
   leaf->events = std::move(*events);
@@ -201,25 +215,12 @@ Result<std::unique_ptr<CgroupLeaf>> Cgroups::take_leaf(bool fresh) {
   return leaf;
 }
 
-Result<void> Cgroups::limit_in_leaf(CgroupSlot& slot, const Limits& limits) {
-  for (int kind = 0; kind < kKinds; ++kind) {
-    if (asked(limits, kind) == 0 || controllers_[kind].base != v2_base_) continue;
-    const int group = slot.leaf->directory.get();
-    if (auto done = set(kind, group, 2, asked(limits, kind)); !done.ok()) return done;
-    if (kind != kMemory) continue;
-    auto events = open_in(slot.leaf->directory, "memory.events", O_RDONLY);
-    if (!events) return events.error();
-    slot.oom_events = std::move(*events);
-  }
-  return {};
-}
-
 Result<CgroupLimit> Cgroups::make_limit(const CgroupBase& base) {
   CgroupLimit limit{&base, next_name(), {}, {}};
   auto directory = base.make_group(limit.name);
   if (!directory) return directory.error();
   limit.directory = std::move(*directory);
-  auto tasks = open_in(limit.directory, "tasks", O_WRONLY);
+  auto tasks = open_in(limit.directory.get(), "tasks", O_WRONLY);
   if (!tasks) {
     remove(base, limit.name);
     return tasks.error();
@@ -228,24 +229,25 @@ Result<CgroupLimit> Cgroups::make_limit(const CgroupBase& base) {
   return limit;
 }
 
-Result<void> Cgroups::limit_in_v1(CgroupSlot& slot, const Limits& limits) {
+// The group of a run alone in that hierarchy: its leaf, or one of v1 that is made when first needed.
+Result<int> Cgroups::own_group(CgroupSlot& slot, const CgroupBase* base) {
+  if (base == v2_base_) return slot.leaf->directory.get();
+  for (const auto& limit : slot.limits)
+    if (limit.base == base) return limit.directory.get();
+  auto fresh = make_limit(*base);
+  if (!fresh) return fresh.error();
+  return slot.limits.emplace_back(std::move(*fresh)).directory.get();
+}
+
+Result<void> Cgroups::limit_run(CgroupSlot& slot, const Limits& limits) {
   for (int kind = 0; kind < kKinds; ++kind) {
-    const int index = controllers_[kind].base;
-    if (asked(limits, kind) == 0 || index == v2_base_) continue;
-    const CgroupBase* base = bases_[static_cast<size_t>(index)].get();
-    auto limit =
-        std::find_if(slot.limits.begin(), slot.limits.end(), [&](auto& l) { return l.base == base; });
-    if (limit == slot.limits.end()) {
-      auto fresh = make_limit(*base);
-      if (!fresh) return fresh.error();
-      limit = slot.limits.insert(slot.limits.end(), std::move(*fresh));
-    }
-    if (auto done = set(kind, limit->directory.get(), 1, asked(limits, kind)); !done.ok()) return done;
+    if (asked(limits, kind) == 0) continue;
+    const CgroupBase* const base = controllers_[kind].base;
+    const auto group = own_group(slot, base);
+    if (!group) return group.error();
+    if (auto done = set(kind, *group, base->version(), asked(limits, kind)); !done.ok()) return done;
     if (kind != kMemory) continue;
-    auto events = open_in(limit->directory, "memory.oom_control", O_RDONLY);
-    if (!events) return events.error();
-    slot.oom_events = std::move(*events);
-    slot.oom_kills_one = true;
+    if (auto opened = open_oom_events(slot, *group, base->version()); !opened) return opened;
   }
   return {};
 }
@@ -262,8 +264,7 @@ Result<void> Cgroups::fill(CgroupSlot& slot, const Limits& limits, bool want_lea
       slot.leaf_failure = leaf.error().message;
     }
   }
-  if (auto limited = limit_in_leaf(slot, limits); !limited.ok()) return limited;
-  if (auto limited = limit_in_v1(slot, limits); !limited.ok()) return limited;
+  if (auto limited = limit_run(slot, limits); !limited.ok()) return limited;
   if (auto joined = join_shared(slot); !joined) return joined;
   if (auto joined = join_bound(slot); !joined) return joined;
   note_quota(slot, limits);
@@ -271,19 +272,18 @@ Result<void> Cgroups::fill(CgroupSlot& slot, const Limits& limits, bool want_lea
 }
 
 bool Cgroups::restore_quota() {
-  const CgroupBase& base = *bases_[static_cast<size_t>(controllers_[kCpu].base)];
+  const CgroupBase& base = *controllers_[kCpu].base;
   quota_lost_ = !set_cpu_limit(base.fd(), base.version(), shared_.get(ISOGATE_LIMIT_CPU_MILLIS)).ok();
   return !quota_lost_;
 }
 
 void Cgroups::note_quota(CgroupSlot& slot, const Limits& limits) const {
-  const int index = controllers_[kCpu].base;
-  if (index < 0) return;
-  const CgroupBase* const base = bases_[static_cast<size_t>(index)].get();
+  const CgroupBase* const base = controllers_[kCpu].base;
+  if (base == nullptr) return;
   slot.quota.version = base->version();
   if (asked(shared_, kCpu) != 0) slot.quota.shared_fd = base->fd();
   if (asked(limits, kCpu) == 0) return;
-  if (index == v2_base_) slot.quota.own_fd = slot.leaf->directory.get();
+  if (base == v2_base_) slot.quota.own_fd = slot.leaf->directory.get();
   for (const auto& limit : slot.limits)
     if (limit.base == base) slot.quota.own_fd = limit.directory.get();
 }
@@ -327,7 +327,7 @@ void Cgroups::release(CgroupSlot slot) {
   }
   if (!slot.leaf) return;
   if (!slot.leaf->pooled) {
-    remove(*bases_[static_cast<size_t>(v2_base_)], std::move(slot.leaf->name));
+    remove(*v2_base_, std::move(slot.leaf->name));
     return;
   }
   const std::lock_guard lock(mutex_);
@@ -352,9 +352,9 @@ void Cgroups::remove(const CgroupBase& base, std::string name) {
 Result<Fd> Cgroups::make_namespace(const Limits& limits) const {
   std::set<const CgroupBase*> groups;
   for (int kind = 0; kind < kKinds; ++kind)
-    if (asked(limits, kind) != 0 && controllers_[kind].base >= 0)
-      groups.insert(bases_[static_cast<size_t>(controllers_[kind].base)].get());
-  if (bounds_in_v1()) groups.insert(bases_[static_cast<size_t>(controllers_[kPids].base)].get());
+    if (asked(limits, kind) != 0 && controllers_[kind].base != nullptr)
+      groups.insert(controllers_[kind].base);
+  if (bounds_in_v1()) groups.insert(controllers_[kPids].base);
   if (groups.empty()) return Fd();
   Fd made;
   const auto done = run_apart([&]() -> Result<void> {
@@ -371,13 +371,15 @@ Result<Fd> Cgroups::make_namespace(const Limits& limits) const {
 Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_effort, Fd* name_space) {
   std::unique_ptr<Cgroups> nested(new Cgroups);
   const std::string name = "s" + std::to_string(next_++);
-  for (size_t i = 0; i < bases_.size(); ++i) {
-    auto base = CgroupBase::nest(*bases_[i], name);
-    if (!base) return base.error();
-    nested->bases_.push_back(std::move(*base));
-  }
   nested->controllers_ = controllers_;
-  nested->v2_base_ = v2_base_;
+  for (const auto& above : bases_) {
+    auto base = CgroupBase::nest(*above, name);
+    if (!base) return base.error();
+    const CgroupBase* const below = nested->bases_.emplace_back(std::move(*base)).get();
+    for (Controller& controller : nested->controllers_)
+      if (controller.base == above.get()) controller.base = below;
+    if (v2_base_ == above.get()) nested->v2_base_ = below;
+  }
   nested->pids_bounded_ = pids_bounded_;
   if (auto known = only_controlled(limits, "of a sandbox"); !known && !best_effort) return known.error();
   if (name_space != nullptr) {
@@ -397,7 +399,7 @@ Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_e
 }
 
 Result<void> Cgroups::limit_all(int kind, uint64_t value) {
-  const CgroupBase& base = *bases_[static_cast<size_t>(controllers_[kind].base)];
+  const CgroupBase& base = *controllers_[kind].base;
   if (auto done = set(kind, base.fd(), base.version(), value); !done) return done;
   if (base.version() == 2) {
     if (auto enabled = base.enable(name_of(kind)); !enabled) return enabled;
@@ -413,9 +415,9 @@ Result<void> Cgroups::limit_all(int kind, uint64_t value) {
 void Cgroups::enable_all() {
   for (int kind = 0; kind < kKinds; ++kind) {
     Controller& controller = controllers_[kind];
-    if (controller.base < 0 || controller.base != v2_base_) continue;
-    const auto enabled = bases_[static_cast<size_t>(v2_base_)]->enable(name_of(kind));
-    if (!enabled) controller = {-1, enabled.error().message};
+    if (controller.base == nullptr || controller.base != v2_base_) continue;
+    const auto enabled = v2_base_->enable(name_of(kind));
+    if (!enabled) controller = {nullptr, enabled.error().message};
   }
 }
 
@@ -423,7 +425,7 @@ Limits Cgroups::in_force() const {
   Limits found;
   for (int kind = 0; kind < kKinds; ++kind) {
     if (asked(shared_, kind) == 0) continue;
-    const CgroupBase& base = *bases_[static_cast<size_t>(controllers_[kind].base)];
+    const CgroupBase& base = *controllers_[kind].base;
     found.set(kControlled[kind], kind == kMemory ? read_memory_limit(base.fd(), base.version())
                                  : kind == kCpu  ? read_cpu_limit(base.fd(), base.version())
                                                  : read_pids_limit(base.fd()));
@@ -437,48 +439,29 @@ Result<void> Cgroups::join_shared(CgroupSlot& slot) {
       !slot.oom_events) {
     if (auto whole = write_small_file(slot.leaf->directory.get(), "memory.oom.group", "1"); !whole)
       return whole;
-    slot.oom_events =
-        Fd(::openat(slot.leaf->directory.get(), "memory.events", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!slot.oom_events) return os_error("cannot open `memory.events` of a cgroup", errno);
+    if (auto opened = open_oom_events(slot, slot.leaf->directory.get(), 2); !opened) return opened;
   }
   for (int kind = 0; kind < kKinds; ++kind) {
-    const int index = controllers_[kind].base;
-    if (asked(shared_, kind) == 0 || index == v2_base_) continue;
-    const CgroupBase* base = bases_[static_cast<size_t>(index)].get();
-    bool joined = false;
-    for (const auto& limit : slot.limits) joined = joined || limit.base == base;
-    if (joined) continue;
-    if (kind == kMemory) {
-      if (auto done = join_shared_memory(slot, static_cast<size_t>(index)); !done) return done;
-      continue;
-    }
-    CgroupLimit limit{base, "", {}, {}};
-    limit.tasks = Fd(::openat(base->fd(), "tasks", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!limit.tasks) return os_error("cannot open `tasks` of a cgroup", errno);
-    slot.limits.push_back(std::move(limit));
+    const CgroupBase* const base = controllers_[kind].base;
+    if (asked(shared_, kind) == 0 || base == v2_base_ || has_group_in(slot, base)) continue;
+    auto joined = kind == kMemory ? join_shared_memory(slot, *base) : join_base(slot, *base);
+    if (!joined) return joined;
   }
   return {};
 }
 
 bool Cgroups::bounds_in_v1() const {
-  return pids_bounded_ && controllers_[kPids].base >= 0 && controllers_[kPids].base != v2_base_;
+  return pids_bounded_ && controllers_[kPids].base != nullptr && controllers_[kPids].base != v2_base_;
 }
 
 // v1: a run without a limit on its processes counts all the same. On v2 its leaf does, if it has one.
 Result<void> Cgroups::join_bound(CgroupSlot& slot) const {
-  if (!bounds_in_v1()) return {};
-  const CgroupBase* base = bases_[static_cast<size_t>(controllers_[kPids].base)].get();
-  for (const auto& limit : slot.limits)
-    if (limit.base == base) return {};
-  CgroupLimit limit{base, "", {}, {}};
-  limit.tasks = Fd(::openat(base->fd(), "tasks", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!limit.tasks) return os_error("cannot open `tasks` of a cgroup", errno);
-  slot.limits.push_back(std::move(limit));
-  return {};
+  if (!bounds_in_v1() || has_group_in(slot, controllers_[kPids].base)) return {};
+  return join_base(slot, *controllers_[kPids].base);
 }
 
 // A separate group within the shared one, used again, so that its counter shows whose memory ran out.
-Result<void> Cgroups::join_shared_memory(CgroupSlot& slot, size_t base) {
+Result<void> Cgroups::join_shared_memory(CgroupSlot& slot, const CgroupBase& base) {
   CgroupLimit limit;
   {
     const std::lock_guard lock(mutex_);
@@ -488,7 +471,7 @@ Result<void> Cgroups::join_shared_memory(CgroupSlot& slot, size_t base) {
     }
   }
   if (limit.base == nullptr) {
-    auto fresh = make_limit(*bases_[base]);
+    auto fresh = make_limit(base);
     if (!fresh) return fresh.error();
     limit = std::move(*fresh);
     limit.pooled = true;
@@ -497,11 +480,8 @@ Result<void> Cgroups::join_shared_memory(CgroupSlot& slot, size_t base) {
         !done)
       return done;
   }
-  slot.oom_events =
-      Fd(::openat(limit.directory.get(), "memory.oom_control", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!slot.oom_events) return os_error("cannot open `memory.oom_control` of a cgroup", errno);
+  if (auto opened = open_oom_events(slot, limit.directory.get(), 1); !opened) return opened;
   slot.oom_before = raw_oom_kills(slot.oom_events.get());
-  slot.oom_kills_one = true;
   slot.limits.push_back(std::move(limit));
   return {};
 }

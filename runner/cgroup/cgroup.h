@@ -67,10 +67,11 @@ class Cgroups {
   [[nodiscard]] Limits in_force() const;
 
   [[nodiscard]] uint64_t capabilities() const;  // ISOGATE_CAP_LIMIT_*
-  [[nodiscard]] bool has_leaf() const { return leaf_base_ >= 0; }
-  [[nodiscard]] bool v2_usable() const { return v2_base_ >= 0; }  // leaves are available, if only for limits
-  [[nodiscard]] std::string missing() const;                      // "memory: why; leaf: why", or empty
-  void refuse_leaf(const std::string& why);  // it was shown not to work; before the first acquire
+  [[nodiscard]] bool has_leaf() const { return pools_leaves_; }
+  // Leaves are available, if only for limits.
+  [[nodiscard]] bool v2_usable() const { return v2_base_ != nullptr; }
+  [[nodiscard]] std::string missing() const;  // "memory: why; leaf: why", or empty
+  void refuse_leaf(const std::string& why);   // it was shown not to work; before the first acquire
   [[nodiscard]] const std::vector<std::unique_ptr<CgroupBase>>& bases() const { return bases_; }
 
   Result<std::unique_ptr<CgroupLeaf>> make_leaf();
@@ -89,18 +90,18 @@ class Cgroups {
   [[nodiscard]] Result<Fd> make_namespace(const Limits& limits) const;
   enum Kind { kMemory, kCpu, kPids, kKinds };
   struct Controller {
-    int base = -1;  // -1: not available
+    const CgroupBase* base = nullptr;  // null: not available
     std::string why = "no cgroup controller for it is mounted";
   };
   static const char* name_of(int kind);
   static uint64_t asked(const Limits& limits, int kind);
   static Result<void> set(int kind, int group_fd, int version, uint64_t value);
   Cgroups() = default;
-  void find_controller(int kind, size_t base);
+  void find_controller(int kind, const CgroupBase& base);
   void bound_pids();
   Result<std::unique_ptr<CgroupLeaf>> take_leaf(bool fresh);
-  Result<void> limit_in_leaf(CgroupSlot& slot, const Limits& limits);
-  Result<void> limit_in_v1(CgroupSlot& slot, const Limits& limits);
+  Result<int> own_group(CgroupSlot& slot, const CgroupBase* base);
+  Result<void> limit_run(CgroupSlot& slot, const Limits& limits);
   Result<void> limit_all(int kind, uint64_t value);
   // Lets each run have its own limit also of a kind that all together have none of.
   void enable_all();
@@ -110,15 +111,15 @@ class Cgroups {
   bool restore_quota();
   void note_quota(CgroupSlot& slot, const Limits& limits) const;
   bool keep_for_reuse(CgroupLimit& limit);
-  Result<void> join_shared_memory(CgroupSlot& slot, size_t base);
+  Result<void> join_shared_memory(CgroupSlot& slot, const CgroupBase& base);
   Result<CgroupLimit> make_limit(const CgroupBase& base);
   Result<void> fill(CgroupSlot& slot, const Limits& limits, bool want_leaf);
   void remove(const CgroupBase& base, std::string name);
   std::string next_name();
 
   std::vector<std::unique_ptr<CgroupBase>> bases_;
-  int leaf_base_ = -1;  // of the leaves without limits, where wanted
-  int v2_base_ = -1;    // of the leaves with limits
+  const CgroupBase* v2_base_ = nullptr;  // of the leaves; null: there are none
+  bool pools_leaves_ = false;            // also leaves without limits are wanted
   std::string leaf_why_;
   std::array<Controller, kKinds> controllers_;
   std::atomic<uint64_t> next_{0};

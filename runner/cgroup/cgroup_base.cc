@@ -6,13 +6,16 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <sstream>
 #include <thread>
 #include <vector>
 
+#include "lib/text.h"
 #include "runner/files/workspace_tree.h"
 
 namespace isogate {
@@ -64,11 +67,8 @@ bool remove_tree(int parent_fd, int directory_fd, const std::string& name) {
 
 bool is_base_name(const std::string& name, const std::string& group) {
   if (!name.starts_with(group + ".")) return false;
-  const std::string rest = name.substr(group.size() + 1);
-  const size_t dot = rest.find('.');
-  return dot != std::string::npos && dot > 0 && dot + 1 < rest.size() &&
-         rest.find_first_not_of("0123456789.") == std::string::npos &&
-         rest.find('.', dot + 1) == std::string::npos;
+  const auto numbers = split(std::string_view(name).substr(group.size() + 1), '.');
+  return numbers.size() == 2 && is_digits(numbers[0]) && is_digits(numbers[1]);
 }
 
 void sweep(int parent_fd, const std::string& group) {
@@ -165,13 +165,9 @@ CgroupBase::~CgroupBase() {
 
 Result<void> CgroupBase::enable(const std::string& controller) const {
   for (const int directory : {parent_fd(), directory_.get()}) {
-    const std::string enabled = std::string(" ").append(read_small_file(directory, "cgroup.subtree_control"));
-    const size_t at = enabled.find(" " + controller);
-    const size_t after = at == std::string::npos ? at : at + controller.size() + 1;
-    if (at != std::string::npos &&
-        (after >= enabled.size() || enabled[after] == ' ' || enabled[after] == '\n')) {
-      continue;
-    }
+    std::istringstream names(read_small_file(directory, "cgroup.subtree_control"));
+    const std::istream_iterator<std::string> enabled(names), end;
+    if (std::find(enabled, end, controller) != end) continue;
     if (auto written = write_small_file(directory, "cgroup.subtree_control", "+" + controller);
         !written.ok()) {
       Error error = written.error();

@@ -82,16 +82,12 @@ long raw_clone_in_user_namespace(const CloneRequest& request, int user_fd, void*
   Bridge bridge = {&child, user_fd, -ECHILD};
   CloneRequest first = {};
   first.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES;  // so that this process gets the pidfd
-  first.leaf_fd = -1;
   first.stack = stack;
   first.stack_size = stack_size;
   first.entry = cross;
   first.argument = &bridge;
-  const long bridge_pid = raw_clone(first);
-  if (bridge_pid < 0) return bridge_pid;
-  while (raw::call(SYS_wait4, bridge_pid, 0, 0x40000000 /* __WALL */, 0) == -EINTR) {
-  }
-  return bridge.result;
+  const long bridge_pid = raw_run_child(first);
+  return bridge_pid < 0 ? bridge_pid : bridge.result;
 }
 
 void raw_enter_enclosure(const SpawnPlan& plan, uint64_t reset) {

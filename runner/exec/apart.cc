@@ -5,7 +5,6 @@
 #include <linux/sched.h>
 #include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -95,19 +94,11 @@ class Stack {
 long run_child(uint64_t flags, const Stack& stack, void (*entry)(void*), void* argument) {
   CloneRequest request = {};
   request.flags = flags | CLONE_VFORK | CLONE_FILES;
-  request.leaf_fd = -1;
   request.stack = stack.start();
   request.stack_size = kStack;
   request.entry = entry;
   request.argument = argument;
-  uint64_t mask = 0;
-  raw::block_signals(&mask);
-  const long child = raw_clone(request);
-  raw::restore_signals(&mask);
-  if (child < 0) return child;
-  while (::waitpid(static_cast<pid_t>(child), nullptr, __WALL) < 0 && errno == EINTR) {
-  }
-  return child;
+  return raw_run_child(request);
 }
 
 }  // namespace

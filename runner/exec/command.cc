@@ -16,12 +16,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "lib/sigpipe.h"
 #include "lib/text.h"
 #include "runner/enclosure/init_channel.h"
 #include "runner/enclosure/measure.h"
-#include "runner/exec/command_result.h"
 #include "runner/exec/command_runner.h"
 #include "runner/exec/raw_syscall.h"
 #include "runner/exec/tree/reaper_watch.h"
@@ -56,9 +56,100 @@ Result<Ending> limited(Result<Ending> ending, Exceeded exceeded) {
   return ending;
 }
 
-}  // namespace
+constexpr const char* kCommandTooLong =
+    "the arguments and the environment are too long for the kernel (128 KiB each, 2 MiB in all)";
 
-Result<std::unique_ptr<Terminal>> attach_terminal(const Command& command, RunLoop& loop) {
+// Never blocks: a pipe that polls writable takes PIPE_BUF bytes.
+void tell_stderr(const Command& command, int os_errno) {
+  const int fd = command.pty ? command.stdout_fd : command.stderr_fd;
+  pollfd slot = {fd, POLLOUT, 0};
+  if (fd < 0 || ::poll(&slot, 1, 0) != 1 || (slot.revents & POLLOUT) == 0) return;
+  std::string line = "isogate: cannot run `" + command.argv.front().substr(0, 2048) +
+                     "`: " + std::generic_category().message(os_errno) + (command.pty ? "\r\n" : "\n");
+  const SigpipeGuard guard;
+  [[maybe_unused]] const ssize_t written = ::write(fd, line.data(), line.size());
+}
+
+// ru_maxrss starts at the peak of the address space from which the program was exec'd, which is this process;
+// an init is small.
+uint64_t known_peak(uint64_t max_rss_kib) {
+  rusage own{};
+  if (::getrusage(RUSAGE_SELF, &own) != 0) return 0;
+  return max_rss_kib > static_cast<uint64_t>(own.ru_maxrss) ? max_rss_kib * 1024 : 0;
+}
+
+Result<Ending> not_started(const Command& command, const SpawnReport& report, Ending ending) {
+  if (report.stage != kStageExec) return describe_failure(report, command.identity);
+  if (report.os_errno == E2BIG) return Error{ISOGATE_INVALID_ARGUMENT, E2BIG, kCommandTooLong};
+  ending.started = false;
+  ending.os_errno = report.os_errno;
+  ending.exit_code = report.os_errno == ENOENT ? 127 : 126;
+  ending.term_signal = 0;
+  tell_stderr(command, report.os_errno);
+  return ending;
+}
+
+Ending ending_from(const RunLoopResult& result, const CgroupSlot& slot) {
+  Ending ending;
+  ending.killed = result.killed;
+  ending.left_behind = result.left_behind;
+  ending.oom_killed =
+      result.out_of_memory || (slot.oom_events && raw_oom_kills(slot.oom_events.get()) > slot.oom_before);
+  if (!result.ended) {  // killed, and held back by the kernel
+    ending.term_signal = SIGKILL;
+  } else if (WIFSIGNALED(result.status)) {
+    ending.term_signal = WTERMSIG(result.status);
+  } else {
+    ending.exit_code = WEXITSTATUS(result.status);
+  }
+  ending.wall_ns = result.ended ? result.end_ns - result.start_ns : 0;
+  ending.cpu_ns = result.cpu_ns;
+  ending.max_rss_bytes = result.from_init ? result.max_rss_kib * 1024 : known_peak(result.max_rss_kib);
+  return ending;
+}
+
+// The program never ran, for a reason that a run without the leaf does not have.
+bool leaf_was_at_fault(const RunLoop& loop, const SpawnReport& report, const CgroupSlot& slot) {
+  if (slot.leaf == nullptr || !slot.leaf->pooled) return false;
+  const long error = -loop.result.spawn_error;
+  if (error != 0) return error != EAGAIN && error != ENOMEM;
+  return loop.result.ended && !loop.result.killed && report.stage == kStageBorn &&
+         WIFSIGNALED(loop.result.status);
+}
+
+// If exec failed, also writes that to the program's stderr, as a shell does.
+Result<Ending> ending_of(const Command& command, const RunLoop& loop, const SpawnReport& report,
+                         const CgroupSlot& slot) {
+  const RunLoopResult& result = loop.result;
+  if (result.spawn_error != 0) {
+    return os_error("cannot start a process", static_cast<int>(-result.spawn_error));
+  }
+  if (!result.finished) return Error{ISOGATE_LOST, 0, "the reaper of the program was killed"};
+  if (result.status_lost) return Error{ISOGATE_LOST, ECHILD, "somebody else took the program's exit status"};
+  const Ending ending = ending_from(result, slot);
+  if (report.os_errno != 0) return not_started(command, report, ending);
+  if (report.stage != kStageExec && !ending.killed && !ending.oom_killed) {
+    return describe_failure(report, command.identity);
+  }
+  return ending;
+}
+
+// A terminal in place of a program's three streams, pumped by the loop.
+struct Terminal {
+  ~Terminal() {
+    if (pump.slave < 0) pty.slave.release();  // closed by the loop
+  }
+  Pty pty;
+  PtyPump pump;
+  const SigpipeGuard guard;
+};
+
+// What the loop gets of the command. Null: it has no terminal.
+Result<std::unique_ptr<Terminal>> connect_command(RunLoop& loop, const Command& command, int null_fd) {
+  const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
+  for (int i = 0; i < 3; ++i) loop.plan.streams[i] = streams[i] < 0 ? null_fd : streams[i];
+  loop.start.cancel_fd = command.cancel_fd;
+  loop.control_fd = command.control_fd;
   if (!command.pty) return std::unique_ptr<Terminal>();
   auto opened = open_pty(command.identity, command.rows, command.cols);
   if (!opened) return opened.error();
@@ -75,6 +166,15 @@ Result<std::unique_ptr<Terminal>> attach_terminal(const Command& command, RunLoo
   loop.pump = &pump;
   return terminal;
 }
+
+// What the loop gets of the groups that the program runs in.
+void watch_groups(RunLoop& loop, const CgroupSlot& slot) {
+  loop.oom_fd = slot.oom_kills_one ? slot.oom_events.get() : -1;
+  loop.oom_before = slot.oom_before;
+  loop.quota = slot.quota;
+}
+
+}  // namespace
 
 void CommandRunner::notice(const std::string& line) const {
   if (options_.notice) options_.notice(line);
@@ -111,9 +211,6 @@ SpawnPlan CommandRunner::plan_of(const Identity& identity, const SpawnStack& sta
 void CommandRunner::plan(RunLoop& loop, const Command& command, const CgroupSlot& slot,
                          const SpawnStack& stack) {
   loop.plan = plan_of(command.identity, stack);
-  const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
-  for (int i = 0; i < 3; ++i)
-    if (streams[i] >= 0) loop.plan.streams[i] = streams[i];
   loop.plan.cwd_fd = command.cwd_fd;
   loop.start.stage = &stack.report->stage;
   loop.plan.copy_memory =
@@ -121,11 +218,8 @@ void CommandRunner::plan(RunLoop& loop, const Command& command, const CgroupSlot
   for (size_t i = 0; i < slot.limits.size() && i < kMaxJoins; ++i) {
     loop.plan.join_fds[i] = slot.limits[i].tasks.get();
   }
-  loop.start.cancel_fd = command.cancel_fd;
-  loop.control_fd = command.control_fd;
-  loop.oom_fd = slot.oom_kills_one ? slot.oom_events.get() : -1;
+  watch_groups(loop, slot);
   loop.plan.nice = options_.nice;
-  loop.quota = slot.quota;
   loop.walk = walk_;
   loop.in_reaper = slot.leaf == nullptr;
   loop.plan.child_signal = loop.in_reaper;
@@ -154,8 +248,6 @@ void end_start(const StartUnderWay& start) {
 }  // namespace
 
 void CommandRunner::run_loop(RunLoop& loop, const SpawnStack& stack) {
-  const std::optional<SigpipeGuard> guard =
-      loop.pump != nullptr ? std::optional<SigpipeGuard>(std::in_place) : std::nullopt;
   long failed = 0;
   {
     const SpawnRescuer::Watch watch(rescuer_, loop.start);
@@ -204,22 +296,20 @@ Result<Ending> CommandRunner::run_sampled(const Command& command, const Prepared
 // Sets *again where the leaf was at fault and nothing has run yet.
 Result<Ending> CommandRunner::run_in(const Command& command, const PreparedProgram& program, CgroupSlot& slot,
                                      const Limits& sampled, bool* again) {
-  auto mapped = stacks_.take();
-  if (!mapped) return mapped.error();
-  const BorrowedStack stack(stacks_, *mapped);
+  const auto stack = stacks_.take();
+  if (!stack) return stack.error();
   RunLoop loop;
-  plan(loop, command, slot, *stack);
+  plan(loop, command, slot, **stack);
   program.fill(loop.plan);
-  auto terminal = attach_terminal(command, loop);
+  const auto terminal = connect_command(loop, command, null_device_.get());
   if (!terminal) return terminal.error();
   std::optional<LimitSampler::Watch> watch;
   if (!sampled.empty()) watch.emplace(sampler_, sampled, &loop.reaper_pid);
-  run_loop(loop, *stack);
+  run_loop(loop, **stack);
   const Exceeded exceeded = watch ? watch->exceeded() : Exceeded::nothing;
   watch.reset();
-  if (*terminal && (*terminal)->pump.slave < 0) (*terminal)->pty.slave.release();  // closed by the loop
   if (loop.result.left_behind) keep_dying(loop);
-  const SpawnReport report = *stack->report;
+  const SpawnReport report = *(*stack)->report;
   *again = leaf_was_at_fault(loop, report, slot);
   if (slot.leaf != nullptr && (loop.result.leaf_spent || *again)) slot.leaf->pooled = false;
   slot.quota_lifted = loop.result.quota_lifted;
@@ -258,10 +348,9 @@ Result<isogate_evidence> CommandRunner::measure(const Site& site, const Identity
                                                 const isogate_evidence_request& request) {
   if (Enclosure* const place = site.enclosure(); place != nullptr)
     return measure_enclosed(*place, identity, request);
-  auto mapped = stacks_.take();
-  if (!mapped) return mapped.error();
-  const BorrowedStack stack(stacks_, *mapped);
-  return measure_identity(plan_of(identity, *stack), identity, rescuer_);
+  const auto stack = stacks_.take();
+  if (!stack) return stack.error();
+  return measure_identity(plan_of(identity, **stack), identity, rescuer_);
 }
 
 void CommandRunner::keep_dying(const RunLoop& loop) {
@@ -371,15 +460,14 @@ void CommandRunner::make_cgroups() {
 std::string CommandRunner::try_leaf() {
   auto leaf = cgroups_->make_leaf();
   if (!leaf) return leaf.error().message;
-  auto mapped = stacks_.take();
-  if (!mapped) return mapped.error().message;
-  const BorrowedStack stack(stacks_, *mapped);
+  const auto stack = stacks_.take();
+  if (!stack) return stack.error().message;
   CgroupSlot slot;
   slot.leaf = std::move(*leaf);
   RunLoop loop;
-  plan(loop, Command(Site::host()), slot, *stack);
+  plan(loop, Command(Site::host()), slot, **stack);
   loop.plan.instead = raw_succeed;
-  run_loop(loop, *stack);
+  run_loop(loop, **stack);
   const bool lived = loop.result.spawn_error == 0 && loop.result.ended && loop.result.status == 0;
   slot.leaf->pooled = false;
   cgroups_->release(std::move(slot));
@@ -402,10 +490,9 @@ std::string CommandRunner::start_watcher() {
     watched.kill_fd = base->kill_fd();
     std::memcpy(watched.name, base->name().c_str(), base->name().size() + 1);
   }
-  auto mapped = stacks_.take();
-  if (!mapped) return mapped.error().message;
-  const BorrowedStack stack(stacks_, *mapped);
-  const long pid = raw_start_watcher(watch, stack->reaper, stack->program, SpawnStack::kSize);
+  const auto stack = stacks_.take();
+  if (!stack) return stack.error().message;
+  const long pid = raw_start_watcher(watch, (*stack)->reaper, (*stack)->program, SpawnStack::kSize);
   if (pid < 0) return os_error("cannot start the watcher", static_cast<int>(-pid)).message;
   watcher_ = static_cast<pid_t>(pid);
   return "";
@@ -547,17 +634,16 @@ int CommandRunner::null_of(const Enclosure& place) const {
 Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& identity) {
   auto sockets = make_sockets();
   if (!sockets) return sockets.error();
-  auto mapped = stacks_.take();
-  if (!mapped) return mapped.error();
-  const BorrowedStack stack(stacks_, *mapped);
-  SpawnPlan plan = plan_of(identity, *stack);
+  const auto stack = stacks_.take();
+  if (!stack) return stack.error();
+  SpawnPlan plan = plan_of(identity, **stack);
   for (int& stream : plan.streams) stream = null_of(place);
   plan.limits = place.profile().limits.data();
   plan.limit_count = static_cast<int>(place.profile().limits.size());
   plan.enclosure = &place.plan();
   plan.namespaces = kOwnNamespaces;
   plan.init_socket = sockets->init.get();
-  plan.bridge_stack = stack->reaper;
+  plan.bridge_stack = (*stack)->reaper;
   int pidfd = -1;
   InitProcess init;
   uint64_t mask = 0;
@@ -570,8 +656,8 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   init.tally->add();
   init.pidfd = Fd(pidfd);
   init.socket = std::move(sockets->host);
-  if (stack->report->os_errno == 0 && stack->report->stage == kStageInit) return init;
-  const SpawnReport report = *stack->report;
+  if ((*stack)->report->os_errno == 0 && (*stack)->report->stage == kStageInit) return init;
+  const SpawnReport report = *(*stack)->report;
   keeper_->reap_later(std::move(init));
   if (report.os_errno == EAGAIN) return sandbox_is_full(place);
   return describe_failure(report, identity);
@@ -684,9 +770,7 @@ Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& comma
   if (place.groups() != nullptr) place.departures().wait_for_all(kDeparturePatience);
   RunLoop loop;
   loop.result.start_ns = raw::now_ns();
-  const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
-  for (int i = 0; i < 3; ++i) loop.plan.streams[i] = streams[i] < 0 ? null_of(place) : streams[i];
-  auto terminal = attach_terminal(command, loop);
+  const auto terminal = connect_command(loop, command, null_of(place));
   if (!terminal) return terminal.error();
   auto init = instruct_init(place, command, order, groups, {loop.plan.streams, loop.plan.streams + 3}, slot);
   if (!init) return init.error();
@@ -694,17 +778,8 @@ Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& comma
   loop.init_cpu_before_ns = init->cpu_ns;
   loop.start.pidfd = init->pidfd.get();
   loop.result.pid = init->pid;
-  loop.start.cancel_fd = command.cancel_fd;
-  loop.control_fd = command.control_fd;
-  if (slot.oom_kills_one) loop.oom_fd = slot.oom_events.get();
-  loop.oom_before = slot.oom_before;
-  loop.quota = slot.quota;
-  {
-    const std::optional<SigpipeGuard> guard =
-        loop.pump != nullptr ? std::optional<SigpipeGuard>(std::in_place) : std::nullopt;
-    raw_run_init(loop);
-  }
-  if (*terminal && (*terminal)->pump.slave < 0) (*terminal)->pty.slave.release();  // closed by the loop
+  watch_groups(loop, slot);
+  raw_run_init(loop);
   slot.quota_lifted = loop.result.quota_lifted;
   auto ending = enclosed_ending(place, command, loop, slot);
   dismiss_init(place, std::move(*init), command, loop, !ending || ending->oom_killed, slot);

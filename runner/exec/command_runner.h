@@ -14,28 +14,6 @@
 
 namespace isogate {
 
-// Returns the stack when destroyed.
-class BorrowedStack {
- public:
-  BorrowedStack(SpawnStackPool& pool, SpawnStack stack) : pool_(pool), stack_(stack) {}
-  ~BorrowedStack() { pool_.give_back(stack_); }
-  BorrowedStack(const BorrowedStack&) = delete;
-  BorrowedStack& operator=(const BorrowedStack&) = delete;
-  const SpawnStack* operator->() const { return &stack_; }
-  const SpawnStack& operator*() const { return stack_; }
-
- private:
-  SpawnStackPool& pool_;
-  SpawnStack stack_;
-};
-
-struct Terminal {
-  Pty pty;
-  PtyPump pump;
-};
-// A terminal in place of the three streams of the plan, pumped by the loop.
-Result<std::unique_ptr<Terminal>> attach_terminal(const Command& command, RunLoop& loop);
-
 class CommandRunner final : public Runner {
  public:
   explicit CommandRunner(RunnerOptions options);

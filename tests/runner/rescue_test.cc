@@ -173,15 +173,14 @@ TEST_F(UnbornTest, a_failed_clone_leaves_no_descriptor_behind) {
   const auto stack = stacks.take();
   ASSERT_TRUE(stack.ok());
   SpawnPlan plan;
-  plan.stack = stack->program;
+  plan.stack = (*stack)->program;
   plan.stack_size = SpawnStack::kSize;
-  plan.report = stack->report;
+  plan.report = (*stack)->report;
   plan.instead = raw_succeed;
   plan.leaf_fd = pidfd_.get();  // no directory: the kernel refuses after it has created the pidfd, or before
   int pidfd = pidfd_.get(), pid = 0;
   EXPECT_LT(raw_spawn(plan, &pidfd, &pid), 0);
   EXPECT_EQ(pidfd, -1);
-  stacks.give_back(*stack);
 }
 
 }  // namespace

@@ -2,19 +2,26 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
+#include <new>
 
 #include "lib/text.h"
 
 namespace isogate::agent {
-namespace {
-
-constexpr std::chrono::milliseconds kDeliverPatience{5000};  // for a slow reader, once the call is cancelled
-
-}  // namespace
 
 Answer::Answer(const Error& error) : message(error.message) {
   result.status = error.status == ISOGATE_OK ? ISOGATE_INTERNAL : error.status;
   result.os_errno = error.os_errno;
+}
+
+Answer Answer::of(const std::function<Answer()>& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return Answer(Error{ISOGATE_RESOURCE_EXHAUSTED, ENOMEM, "out of memory"});
+  } catch (const std::exception& error) {
+    return Answer(Error{ISOGATE_INTERNAL, 0, error.what()});
+  }
 }
 
 std::string Answer::encoded() const {
@@ -23,8 +30,19 @@ std::string Answer::encoded() const {
   return link::encode_result(result, text);
 }
 
-Call::Call(Place& place, Wire wire, uint32_t stream)
-    : place_(place), wire_(wire), stream_(stream), inlet_(wire, stream) {}
+Error no_thread() {
+  return {ISOGATE_RESOURCE_EXHAUSTED, EAGAIN,
+          "cannot start a thread for this call: this sandbox's limit on processes (pids) is reached"};
+}
+
+Call::Call(Place& place, Wire wire, const link::Frame& frame)
+    : place_(place),
+      wire_(wire),
+      stream_(frame.head.stream),
+      given_((frame.head.flags & ISOGATE_RUNNER_WITH_DESCRIPTORS) != 0),
+      inlet_(wire, stream_),
+      outlet_(wire, stream_, ISOGATE_RUNNER_STDOUT),
+      weight_(frame.head.size) {}
 
 Result<void> Call::make_cancel() {
   auto event = make_event();
@@ -41,18 +59,24 @@ bool Call::data(uint32_t channel, std::string_view bytes) {
 
 bool Call::end(uint32_t channel) { return channel == ISOGATE_RUNNER_STDIN && inlet_.end(); }
 
+bool Call::credit(uint32_t channel, uint32_t bytes) {
+  return channel == ISOGATE_RUNNER_STDOUT && outlet_.add_credit(bytes);
+}
+
 void Call::give_up(Credit& credit, bool at_once) {
   credit.give_up(at_once ? std::chrono::milliseconds(0) : kDeliverPatience);
 }
 
-void Call::cancel(bool) {
+void Call::cancel(bool at_once) {
   Clock::rep never = 0;
   cancelled_at_.compare_exchange_strong(never, Clock::now().time_since_epoch().count());
   if (cancel_) signal_event(cancel_.get());
+  give_up(outlet_.waiting(), at_once);
 }
 
-void Call::pump(uint32_t channel, std::span<char>) {
+void Call::pump(uint32_t channel, std::span<char> buffer) {
   if (channel == ISOGATE_RUNNER_STDIN) inlet_.pump();
+  if (channel == ISOGATE_RUNNER_STDOUT) outlet_.pump(buffer);
 }
 
 Clock::duration Call::overdue() const {

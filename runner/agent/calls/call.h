@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,20 +24,25 @@ struct Answer {
 
   Answer() = default;
   explicit Answer(const Error& error);
+  // What `work` answers, or the error that its exception stands for.
+  static Answer of(const std::function<Answer()>& work);
   // The payload of RESULT.
   [[nodiscard]] std::string encoded() const;
 };
 
+// No thread could be started for a call.
+Error no_thread();
+
 class Call {
  public:
-  Call(Place& place, Wire wire, uint32_t stream);
+  Call(Place& place, Wire wire, const link::Frame& frame);
   virtual ~Call() = default;
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   [[nodiscard]] uint32_t stream() const { return stream_; }
   // Bytes of the request that are kept while it runs.
-  [[nodiscard]] virtual size_t weight() const { return 0; }
+  [[nodiscard]] size_t weight() const { return weight_; }
 
   // How many descriptors the request must bring, if it brings any.
   [[nodiscard]] virtual size_t descriptors() const { return 0; }
@@ -49,7 +55,7 @@ class Call {
   // The frames of a stream. False: against the protocol.
   virtual bool data(uint32_t channel, std::string_view bytes);
   virtual bool end(uint32_t channel);
-  virtual bool credit(uint32_t, uint32_t) { return false; }
+  virtual bool credit(uint32_t channel, uint32_t bytes);
   virtual bool control(const isogate_control&) { return false; }
   // Any thread. `at_once`: no reader is left for further output.
   virtual void cancel(bool at_once);
@@ -60,6 +66,9 @@ class Call {
   [[nodiscard]] Clock::duration overdue() const;
 
  protected:
+  // For a slow reader, once the call is cancelled.
+  static constexpr std::chrono::milliseconds kDeliverPatience{5000};
+
   // Called first. ISOGATE_RESOURCE_EXHAUSTED when few descriptors are left: those are reserved for ending
   // running programs.
   Result<void> make_cancel();
@@ -70,9 +79,12 @@ class Call {
   Place& place_;
   Wire wire_;
   const uint32_t stream_;
+  const bool given_;  // its bytes go through descriptors of the client, not in frames
   Inlet inlet_;
+  Outlet outlet_;  // of STDOUT
 
  private:
+  const size_t weight_;
   Fd cancel_;
   std::atomic<Clock::rep> cancelled_at_{0};
 };
@@ -83,5 +95,9 @@ std::unique_ptr<Call> make_file(Place& place, Wire wire, const link::Frame& fram
 std::unique_ptr<Call> make_measure(Place& place, Wire wire, const link::Frame& frame);
 std::unique_ptr<Call> make_connect(Place& place, Wire wire, const link::Frame& frame);
 std::unique_ptr<Call> make_prove(Place& place, Wire wire, const link::Frame& frame);
+std::unique_ptr<Call> make_rejoin(Place& place, Wire wire, const link::Frame& frame);
+// An EXEC that outlives its session. Null: the frame has descriptors, which such a program cannot have.
+std::unique_ptr<Call> make_kept_exec(Place& place, Wire wire, const link::Frame& frame,
+                                     link::ExecOrder order);
 
 }  // namespace isogate::agent

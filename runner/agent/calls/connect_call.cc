@@ -8,36 +8,16 @@ namespace {
 class ConnectCall final : public Call {
  public:
   ConnectCall(Place& place, Wire wire, const link::Frame& frame, uint16_t port)
-      : Call(place, wire, frame.head.stream),
-        given_((frame.head.flags & ISOGATE_RUNNER_WITH_DESCRIPTORS) != 0),
-        port_(port),
-        outlet_(wire, stream(), ISOGATE_RUNNER_STDOUT) {}
+      : Call(place, wire, frame), port_(port) {}
 
   [[nodiscard]] size_t descriptors() const override { return 1; }
   Result<void> open(std::vector<Fd> batch) override;
   Answer run() override;
-  bool data(uint32_t channel, std::string_view bytes) override {
-    return !given_ && Call::data(channel, bytes);
-  }
-  bool end(uint32_t channel) override { return !given_ && Call::end(channel); }
-  bool credit(uint32_t channel, uint32_t bytes) override {
-    return !given_ && channel == ISOGATE_RUNNER_STDOUT && outlet_.add_credit(bytes);
-  }
-  void cancel(bool at_once) override {
-    Call::cancel(at_once);
-    give_up(outlet_.waiting(), at_once);
-  }
-  void pump(uint32_t channel, std::span<char> buffer) override {
-    if (channel == ISOGATE_RUNNER_STDOUT) return outlet_.pump(buffer);
-    Call::pump(channel, buffer);
-  }
 
  private:
   Result<void> connect();
 
-  const bool given_;
   const uint16_t port_;
-  Outlet outlet_;
   Fd given_stream_, in_, out_;  // one, or the other two
 };
 

@@ -1,5 +1,4 @@
 #include "runner/agent/calls/exec_job.h"
-#include "runner/agent/calls/kept_call.h"
 
 namespace isogate::agent {
 namespace {
@@ -7,14 +6,10 @@ namespace {
 class ExecCall final : public Call {
  public:
   ExecCall(Place& place, Wire wire, const link::Frame& frame, link::ExecOrder order)
-      : Call(place, wire, frame.head.stream),
-        given_((frame.head.flags & ISOGATE_RUNNER_WITH_DESCRIPTORS) != 0),
-        weight_(frame.head.size),
+      : Call(place, wire, frame),
         job_(place, std::move(order)),
-        out_(wire, stream(), ISOGATE_RUNNER_STDOUT),
         err_(wire, stream(), ISOGATE_RUNNER_STDERR) {}
 
-  [[nodiscard]] size_t weight() const override { return weight_; }
   [[nodiscard]] size_t descriptors() const override;
   Result<void> open(std::vector<Fd> batch) override;
   Answer run() override;
@@ -27,19 +22,16 @@ class ExecCall final : public Call {
   void pump(uint32_t channel, std::span<char> buffer) override;
 
  private:
-  [[nodiscard]] bool flows(uint32_t flag) const { return !given_ && job_.has(flag); }
   Result<void> open_flows();
 
-  const bool given_;
-  const size_t weight_;
   ExecJob job_;
-  Outlet out_, err_;
+  Outlet err_;
 };
 
 // Runs the runner's own program as EXEC would.
 class ProveCall final : public Call {
  public:
-  ProveCall(Place& place, Wire wire, const link::Frame& frame) : Call(place, wire, frame.head.stream) {}
+  using Call::Call;
   Result<void> open(std::vector<Fd>) override { return make_cancel(); }
   Answer run() override;
 };
@@ -66,7 +58,7 @@ size_t ExecCall::descriptors() const {
 Result<void> ExecCall::open_flows() {
   for (size_t i = 0; i < 3; ++i) {
     if (!job_.has(kStreamFlags[i])) continue;
-    auto end = i == 0 ? inlet_.open() : i == 1 ? out_.open() : err_.open();
+    auto end = i == 0 ? inlet_.open() : i == 1 ? outlet_.open() : err_.open();
     if (!end) return end.error();
     job_.give(i, std::move(*end));
   }
@@ -86,25 +78,22 @@ Result<void> ExecCall::open(std::vector<Fd> batch) {
 Answer ExecCall::run() {
   const auto ending = job_.run(cancel_fd());
   inlet_.close();
-  out_.drain();
+  outlet_.drain();
   err_.drain();
   return job_.answer(ending);
 }
 
 bool ExecCall::credit(uint32_t channel, uint32_t bytes) {
-  if (channel == ISOGATE_RUNNER_STDOUT && flows(ISOGATE_RUNNER_EXEC_STDOUT)) return out_.add_credit(bytes);
-  if (channel == ISOGATE_RUNNER_STDERR && flows(ISOGATE_RUNNER_EXEC_STDERR)) return err_.add_credit(bytes);
-  return false;
+  if (channel == ISOGATE_RUNNER_STDERR) return err_.add_credit(bytes);
+  return Call::credit(channel, bytes);
 }
 
 void ExecCall::cancel(bool at_once) {
   Call::cancel(at_once);
-  give_up(out_.waiting(), at_once);
   give_up(err_.waiting(), at_once);
 }
 
 void ExecCall::pump(uint32_t channel, std::span<char> buffer) {
-  if (channel == ISOGATE_RUNNER_STDOUT) return out_.pump(buffer);
   if (channel == ISOGATE_RUNNER_STDERR) return err_.pump(buffer);
   Call::pump(channel, buffer);
 }

@@ -74,18 +74,14 @@ Result<Ending> ExecJob::execute(int cancel_fd) {
     const Orphans::Run run(place_.orphans());
     return place_.runner().run(*prepared);
   }();
-  left_behind_ = !sweep(ending);
+  // What its reaper has not ended is an orphan of this process.
+  const bool whole = ending && !ending->left_behind;
+  left_behind_ = !place_.orphans().sweep(whole ? kSweepPatience : kLostPatience);
   if (!left_behind_) place_.tidy();
   if (place_.disk() != nullptr) place_.disk()->changed();
   if (ending) ending->left_behind = left_behind_;
   if (ending && ran_out_of_memory(*ending, kills_before)) ending->oom_killed = true;
   return ending;
-}
-
-// After every exec: what its reaper has not ended is an orphan of this process.
-bool ExecJob::sweep(const Result<Ending>& ending) {
-  const bool whole = ending && !ending->left_behind;
-  return place_.orphans().sweep(whole ? kSweepPatience : kLostPatience);
 }
 
 Result<Ending> ExecJob::run(int cancel_fd) {

@@ -32,7 +32,6 @@ class ExecJob {
  private:
   Result<Command> command(Fd& directory, int cancel_fd);
   Result<Ending> execute(int cancel_fd);
-  bool sweep(const Result<Ending>& ending);
   [[nodiscard]] bool ran_out_of_memory(const Ending& ending, uint64_t kills_before) const;
 
   Place& place_;

@@ -41,19 +41,13 @@ Answer answer_of(const Result<void>& done) { return done ? Answer() : Answer(don
 class FileCall final : public Call {
  public:
   FileCall(Place& place, Wire wire, const link::Frame& frame, link::FileOrder order)
-      : Call(place, wire, frame.head.stream),
-        given_((frame.head.flags & ISOGATE_RUNNER_WITH_DESCRIPTORS) != 0),
-        weight_(frame.head.size),
-        order_(std::move(order)),
-        out_(wire, stream(), ISOGATE_RUNNER_STDOUT) {}
+      : Call(place, wire, frame), order_(std::move(order)) {}
 
-  [[nodiscard]] size_t weight() const override { return weight_; }
   [[nodiscard]] size_t descriptors() const override { return moves_bytes() ? 1 : 0; }
   Result<void> open(std::vector<Fd> batch) override;
   Answer run() override;
   bool credit(uint32_t channel, uint32_t bytes) override;
-  void cancel(bool at_once) override;
-  void pump(uint32_t channel, std::span<char> buffer) override;
+  void cancel(bool) override;
 
  private:
   [[nodiscard]] uint32_t verb() const { return order_.head.verb; }
@@ -63,19 +57,14 @@ class FileCall final : public Call {
   }
   [[nodiscard]] isogate_file_request request() const;
   Answer perform();
-  Answer read();
   Answer write();
   Answer list();
-  Answer watch();
   isogate_status add(const isogate_entry& entry);
   isogate_status flush();
 
-  const bool given_;
-  const size_t weight_;
   link::FileOrder order_;
   Fd body_;  // READ, WATCH: written to, WRITE: read from
   int complete_fd_ = -1;
-  Outlet out_;
   Credit entries_credit_;
   std::string entries_;
 };
@@ -92,7 +81,7 @@ Result<void> FileCall::open(std::vector<Fd> batch) {
     body_ = std::move(batch.front());
     return {};
   }
-  auto end = sends_bytes() ? out_.open() : inlet_.open();
+  auto end = sends_bytes() ? outlet_.open() : inlet_.open();
   if (!end) return end.error();
   body_ = std::move(*end);
   return {};
@@ -113,17 +102,8 @@ isogate_file_request FileCall::request() const {
   return request;
 }
 
-Answer FileCall::read() {
-  const auto entry = place_.workspace().read(request(), cancel_fd());
-  body_.reset();
-  out_.drain();
-  return answer_of(entry);
-}
-
 Answer FileCall::write() {
   const auto written = place_.workspace().write(request(), cancel_fd());
-  body_.reset();
-  inlet_.close();
   if (!written) return Answer(written.error());
   Answer answer;
   answer.result.written = *written;
@@ -156,19 +136,12 @@ Answer FileCall::list() {
   return Answer();
 }
 
-Answer FileCall::watch() {
-  const auto watched = place_.workspace().watch(request(), cancel_fd());
-  body_.reset();
-  out_.drain();
-  return answer_of(watched);
-}
-
 Answer FileCall::perform() {
   if (auto checked = place_.check_user(order_.user); !checked) return Answer(checked.error());
   Workspace& files = place_.workspace();
   switch (verb()) {
     case ISOGATE_RUNNER_READ:
-      return read();
+      return answer_of(files.read(request(), cancel_fd()));
     case ISOGATE_RUNNER_WRITE:
       return write();
     case ISOGATE_RUNNER_LIST:
@@ -184,7 +157,7 @@ Answer FileCall::perform() {
     case ISOGATE_RUNNER_REMOVE:
       return answer_of(files.remove(request(), cancel_fd()));
     case ISOGATE_RUNNER_WATCH:
-      return watch();
+      return answer_of(files.watch(request(), cancel_fd()));
     default:
       return Answer(Error{ISOGATE_UNSUPPORTED, 0, "this runner has no such file call"});
   }
@@ -193,26 +166,20 @@ Answer FileCall::perform() {
 Answer FileCall::run() {
   Answer answer = perform();
   body_.reset();
+  outlet_.drain();
   inlet_.close();
   return answer;
 }
 
 bool FileCall::credit(uint32_t channel, uint32_t bytes) {
-  if (channel != ISOGATE_RUNNER_STDOUT) return false;
-  if (verb() == ISOGATE_RUNNER_LIST) return entries_credit_.add(bytes);
-  return sends_bytes() && !given_ && out_.add_credit(bytes);
+  if (channel == ISOGATE_RUNNER_STDOUT && verb() == ISOGATE_RUNNER_LIST) return entries_credit_.add(bytes);
+  return Call::credit(channel, bytes);
 }
 
 // Half a file is useless: it does not wait for room.
-void FileCall::cancel(bool at_once) {
-  Call::cancel(at_once);
-  give_up(out_.waiting(), true);
+void FileCall::cancel(bool) {
+  Call::cancel(true);
   give_up(entries_credit_, true);
-}
-
-void FileCall::pump(uint32_t channel, std::span<char> buffer) {
-  if (channel == ISOGATE_RUNNER_STDOUT) return out_.pump(buffer);
-  Call::pump(channel, buffer);
 }
 
 }  // namespace

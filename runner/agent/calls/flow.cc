@@ -69,8 +69,8 @@ Result<Fd> Outlet::open() {
   if (!pipe) return pipe.error();
   const std::lock_guard lock(state_);
   pipe_ = std::move(pipe->read);
-  fd_ = pipe_.get();
-  if (!wire_.poller.arm(fd_, key_of(stream_, channel_), false))
+  opened_ = true;
+  if (!wire_.poller.arm(pipe_.get(), key_of(stream_, channel_), false))
     return os_error("cannot watch a pipe", ENOMEM);
   return std::move(pipe->write);
 }
@@ -99,7 +99,7 @@ void Outlet::pump(std::span<char> buffer) {
   uint64_t allowed = 0;
   {
     const std::lock_guard lock(state_);
-    if (fd_ < 0 || taken_) return;
+    if (!pipe_ || taken_) return;
     allowed = credit_.take(std::min(buffer.size(), kMostBytes));
     starved_ = allowed == 0;
   }
@@ -109,11 +109,10 @@ void Outlet::pump(std::span<char> buffer) {
     const std::lock_guard lock(state_);
     if (taken_) return;
     if (moved >= 0) {
-      wire_.poller.arm(fd_, key_of(stream_, channel_), false);
+      wire_.poller.arm(pipe_.get(), key_of(stream_, channel_), false);
       return;
     }
-    wire_.poller.forget(fd_);
-    fd_ = -1;
+    wire_.poller.forget(pipe_.get());
     pipe_.reset();
   }
   send_end();
@@ -135,8 +134,9 @@ void Outlet::send_end() {
 
 bool Outlet::add_credit(uint32_t bytes) {
   const std::lock_guard lock(state_);
+  if (!opened_) return false;
   const bool sound = credit_.add(bytes);
-  if (starved_ && fd_ >= 0 && !taken_) wire_.poller.arm(fd_, key_of(stream_, channel_), false);
+  if (starved_ && pipe_ && !taken_) wire_.poller.arm(pipe_.get(), key_of(stream_, channel_), false);
   starved_ = false;
   return sound;
 }
@@ -160,7 +160,6 @@ void Outlet::drain() {
   }
   {
     const std::lock_guard lock(state_);
-    fd_ = -1;
     pipe_.reset();
   }
   if (left == 0) send_end();

@@ -57,7 +57,7 @@ class Outlet {
   Result<Fd> open();
   // Main thread, when it may be ready. Never waits for drain(), which itself sends what is there.
   void pump(std::span<char> buffer);
-  bool add_credit(uint32_t bytes);  // false: against the protocol
+  bool add_credit(uint32_t bytes);  // false: against the protocol, as where it was never opened
   Credit& waiting() { return credit_; }
   // Sends the end of the pipe as END, once all bytes before it are sent.
   void announce_end();
@@ -72,9 +72,8 @@ class Outlet {
   Wire wire_;
   uint32_t stream_, channel_;
   Credit credit_;
-  std::mutex state_;  // of the next four; never held while something is sent
-  int fd_ = -1;
-  bool starved_ = false, taken_ = false, announces_ = false;
+  std::mutex state_;  // of the next line, and held to close the pipe; never while something is sent
+  bool opened_ = false, starved_ = false, taken_ = false, announces_ = false;
   std::mutex moving_;  // its holder reads the pipe
   Fd pipe_;
 };

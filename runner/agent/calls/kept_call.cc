@@ -1,5 +1,4 @@
-#include "runner/agent/calls/kept_call.h"
-
+// The calls of a session that view a program which outlives it.
 #include <optional>
 
 #include "runner/agent/calls/kept_exec.h"
@@ -7,14 +6,10 @@
 namespace isogate::agent {
 namespace {
 
-constexpr std::chrono::milliseconds kTakePatience{5000};  // for a slow reader, once the call is cancelled
-
 class KeptCall : public Call {
  public:
-  KeptCall(Place& place, Wire wire, const link::Frame& frame)
-      : Call(place, wire, frame.head.stream), weight_(frame.head.size) {}
+  using Call::Call;
 
-  [[nodiscard]] size_t weight() const override { return weight_; }
   bool data(uint32_t channel, std::string_view bytes) override {
     return channel == ISOGATE_RUNNER_STDIN && view_->put(bytes);
   }
@@ -29,39 +24,23 @@ class KeptCall : public Call {
     if (at_once) return view_->detach();
     Call::cancel(false);
     exec_->kill();
-    view_->give_up(kTakePatience);
+    view_->give_up(kDeliverPatience);
   }
-  void pump(uint32_t, std::span<char>) override {}
 
  protected:
   Answer show();
 
   std::shared_ptr<KeptExec> exec_;
   std::optional<KeptExec::View> view_;  // both from open() on
-
- private:
-  const size_t weight_;
 };
 
 Answer KeptCall::show() {
   for (;;) {
     const auto next = view_->next();
-    const isogate_runner_channel channel{
-        next.what == KeptExec::View::What::kCredit ? ISOGATE_RUNNER_STDIN : next.channel, next.credit};
-    bool sent = true;
-    switch (next.what) {
-      case KeptExec::View::What::kBytes:
-        sent = wire_.connection.send(ISOGATE_RUNNER_DATA, stream(), link::bytes_of(channel), next.bytes);
-        break;
-      case KeptExec::View::What::kCredit:
-        sent = wire_.connection.send(ISOGATE_RUNNER_CREDIT, stream(), link::bytes_of(channel));
-        break;
-      case KeptExec::View::What::kEnded:
-        return exec_->answer();
-      case KeptExec::View::What::kOver:
-        return Answer(Error{ISOGATE_LOST, 0, "another stream has this exec now"});
-    }
-    if (!sent) return Answer(Error{ISOGATE_LOST, 0, "the client is gone"});
+    if (next.ended) return exec_->answer();
+    if (next.frame == 0) return Answer(Error{ISOGATE_LOST, 0, "another stream has this exec now"});
+    if (!wire_.connection.send(next.frame, stream(), link::bytes_of(next.channel), next.bytes))
+      return Answer(Error{ISOGATE_LOST, 0, "the client is gone"});
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <exception>
 #include <new>
 #include <system_error>
 #include <vector>
@@ -16,7 +15,7 @@ namespace isogate::agent {
 namespace {
 
 constexpr size_t kPiece = ISOGATE_RUNNER_MAX_FRAME - sizeof(isogate_runner_channel);
-constexpr std::chrono::milliseconds kStoppedReaper{25}, kStuckReaper{100};  // after a kill
+constexpr std::chrono::milliseconds kOverdueLook{25};  // after a kill: a stopped reaper causes no event
 constexpr std::chrono::minutes kKeepEnded{5};
 constexpr size_t kMostEnded = 64, kMostEndedBytes = 4 << 20;
 
@@ -73,24 +72,16 @@ Result<void> KeptExec::start() {
     mover_ = std::thread([this] { move_bytes(); });
     program_ = std::thread([this] { run_program(); });
     return {};
-  } catch (const std::system_error& error) {
+  } catch (const std::system_error&) {
     const std::lock_guard lock(mutex_);
     program_ended_ = true;
     signal_event(wake_.get());
-    return Error{ISOGATE_RESOURCE_EXHAUSTED, error.code().value(),
-                 "cannot start a thread for this call: this sandbox's limit on processes (pids) is reached"};
+    return no_thread();
   }
 }
 
 void KeptExec::run_program() {
-  Answer answer;
-  try {
-    answer = job_.answer(job_.run(cancel_.get()));
-  } catch (const std::bad_alloc&) {
-    answer = Answer(Error{ISOGATE_RESOURCE_EXHAUSTED, ENOMEM, "out of memory"});
-  } catch (const std::exception& error) {
-    answer = Answer(Error{ISOGATE_INTERNAL, 0, error.what()});
-  }
+  Answer answer = Answer::of([this] { return job_.answer(job_.run(cancel_.get())); });
   const std::lock_guard lock(mutex_);
   answer_ = std::move(answer);
   program_ended_ = true;
@@ -163,7 +154,7 @@ void KeptExec::move_bytes() {
       wait_for_bytes();
     } catch (const std::bad_alloc&) {  // what it writes cannot be kept
       kill();
-      std::this_thread::sleep_for(kStoppedReaper);
+      std::this_thread::sleep_for(kOverdueLook);
     }
     const std::lock_guard lock(mutex_);
     over = program_ended_;
@@ -181,7 +172,7 @@ void KeptExec::wait_for_bytes() {
     fds[2] = {waiting_input_.empty() ? -1 : input_.get(), POLLOUT, 0};
     fds[3] = {wake_.get(), POLLIN, 0};
     if (killed_at_)
-      patience = static_cast<int>(kStoppedReaper.count());
+      patience = static_cast<int>(kOverdueLook.count());
     else if (view_ == nullptr)
       patience = milliseconds_until(alone_since_ + grace_, now);
   }
@@ -209,7 +200,7 @@ void KeptExec::look_after(Clock::time_point now) {
     alone = view_ == nullptr && !killed_at_ && now >= alone_since_ + grace_;
   }
   if (alone) kill();
-  if (overdue > kStoppedReaper) place_.orphans().continue_reapers(overdue > kStuckReaper);
+  place_.orphans().continue_reapers(overdue);
 }
 
 // What is in the pipe now is all that it wrote.
@@ -318,8 +309,8 @@ bool KeptExec::View::take_bytes(Next& next) {
     const std::string_view part = spool.from(at_[i]).substr(0, allowed);
     credit_[i].give_back(allowed - part.size());
     if (part.empty()) continue;
-    next.what = What::kBytes;
-    next.channel = ISOGATE_RUNNER_STDOUT + static_cast<uint32_t>(i);
+    next.frame = ISOGATE_RUNNER_DATA;
+    next.channel.channel = ISOGATE_RUNNER_STDOUT + static_cast<uint32_t>(i);
     next.bytes.assign(part);
     at_[i] += part.size();
     if (was_full) signal_event(of_->wake_.get());
@@ -333,8 +324,9 @@ KeptExec::View::Next KeptExec::View::next() {
   std::unique_lock lock(of_->mutex_);
   for (;;) {
     if (detached_ || of_->view_ != this) return next;
-    if (next.credit = window_.grant(of_->waiting_input_.empty()); next.credit > 0) {
-      next.what = What::kCredit;
+    if (const uint32_t granted = window_.grant(of_->waiting_input_.empty()); granted > 0) {
+      next.frame = ISOGATE_RUNNER_CREDIT;
+      next.channel = {ISOGATE_RUNNER_STDIN, granted};
       return next;
     }
     if (take_bytes(next)) return next;
@@ -342,7 +334,7 @@ KeptExec::View::Next KeptExec::View::next() {
       return (streams_ & kStreamFlags[i + 1]) == 0 || at_[i] >= of_->output_[i].next();
     };
     if (of_->ended_at_ && ((all_sent(0) && all_sent(1)) || Clock::now() >= until_)) {
-      next.what = What::kEnded;
+      next.ended = true;
       return next;
     }
     if (of_->ended_at_ && until_ != Clock::time_point::max())

@@ -59,11 +59,11 @@ class KeptExec {  // any thread
     void detach();
     void give_up(std::chrono::milliseconds patience);
 
-    enum class What { kBytes, kCredit, kEnded, kOver };  // kOver: detached, or another view has it
     struct Next {
-      What what = What::kOver;
-      uint32_t channel = 0, credit = 0;
+      uint16_t frame = 0;  // DATA or CREDIT; 0: there is nothing more to send
+      isogate_runner_channel channel{};
       std::string bytes;
+      bool ended = false;  // the program has; false without a frame: detached, or another view has it
     };
     // Waits for something to send.
     Next next();

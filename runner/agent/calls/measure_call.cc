@@ -7,7 +7,7 @@ namespace {
 class MeasureCall final : public Call {
  public:
   MeasureCall(Place& place, Wire wire, const link::Frame& frame, link::MeasureOrder order)
-      : Call(place, wire, frame.head.stream), order_(std::move(order)) {}
+      : Call(place, wire, frame), order_(std::move(order)) {}
   Result<void> open(std::vector<Fd>) override { return make_cancel(); }
   Answer run() override;
 

@@ -5,23 +5,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <new>
-
-#include "runner/agent/calls/kept_call.h"
 
 namespace isogate::agent {
 namespace {
 
-constexpr std::chrono::milliseconds kContinueAfter{25}, kKillAfter{100};
 constexpr size_t kKeptIdle = 4;
 constexpr size_t kStack = 1 << 20;
 constexpr size_t kMostWeight = 64 << 20;  // of all requests under way, bytes
-
-Error no_thread() {
-  return {ISOGATE_RESOURCE_EXHAUSTED, EAGAIN,
-          "cannot start a thread for this call: this sandbox's limit on processes (pids) is reached"};
-}
 
 }  // namespace
 
@@ -131,14 +122,7 @@ void Session::refuse(CallPtr& call) {
 }
 
 void Session::serve(const CallPtr& call) {
-  Answer result;
-  try {
-    result = call->run();
-  } catch (const std::bad_alloc&) {
-    result = Answer(Error{ISOGATE_RESOURCE_EXHAUSTED, ENOMEM, "out of memory"});
-  } catch (const std::exception& error) {
-    result = Answer(Error{ISOGATE_INTERNAL, 0, error.what()});
-  }
+  const Answer result = Answer::of([&call] { return call->run(); });
   forget(*call);
   answer(call->stream(), result);
 }
@@ -193,7 +177,7 @@ Clock::duration Session::handle_overdue() {
     const std::lock_guard lock(table_);
     for (const auto& [stream, call] : calls_) longest = std::max(longest, call->overdue());
   }
-  if (longest > kContinueAfter) place_.orphans().continue_reapers(longest > kKillAfter);
+  place_.orphans().continue_reapers(longest);
   return longest;
 }
 

@@ -37,12 +37,6 @@ void answer(int out, uint32_t status) {
 
 }  // namespace
 
-Result<std::unique_ptr<LongSession>> LongSession::begin(Place& place, Peer peer, Poller& nudged) {
-  std::unique_ptr<LongSession> made(new LongSession(place, nudged));
-  if (auto opened = made->open(std::move(peer)); !opened) return opened.error();
-  return made;
-}
-
 Result<void> LongSession::open(Peer peer) {
   first_.magic = ISOGATE_RUNNER_RESUME_MAGIC;
   first_.version = ISOGATE_RUNNER_RESUME_VERSION;
@@ -122,9 +116,9 @@ void Sessions::begin(Peer peer) {
   if (lasting >= static_cast<ptrdiff_t>(ISOGATE_RUNNER_MAX_SESSIONS))
     return answer(out, ISOGATE_RUNNER_REFUSED);
   const Fd kept(::fcntl(out, F_DUPFD_CLOEXEC, 3));
-  auto begun = LongSession::begin(place_, std::move(peer), poller_);
-  if (begun)
-    sessions_.push_back(std::move(*begun));
+  auto begun = std::make_unique<LongSession>(place_, poller_);
+  if (begun->open(std::move(peer)))
+    sessions_.push_back(std::move(begun));
   else if (kept)
     answer(kept.get(), ISOGATE_RUNNER_REFUSED);
 }

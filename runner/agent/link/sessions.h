@@ -19,8 +19,10 @@ const char* fault_of(const isogate_runner_resume& request);
 // which the main thread may not.
 class LongSession {  // the main thread's
  public:
-  // Begins with its first stream. `nudged` is nudged when it has ended.
-  static Result<std::unique_ptr<LongSession>> begin(Place& place, Peer peer, Poller& nudged);
+  // `nudged` is nudged when it has ended.
+  LongSession(Place& place, Poller& nudged) : place_(place), nudged_(nudged) {}
+  // Once, first of all: begins it with its first stream.
+  Result<void> open(Peer peer);
   ~LongSession();  // waits for its end
   LongSession(const LongSession&) = delete;
   LongSession& operator=(const LongSession&) = delete;
@@ -34,8 +36,6 @@ class LongSession {  // the main thread's
   [[nodiscard]] bool has_owner(const uint8_t (&owner)[16]) const;
 
  private:
-  LongSession(Place& place, Poller& nudged) : place_(place), nudged_(nudged) {}
-  Result<void> open(Peer peer);
   void run();
 
   Place& place_;

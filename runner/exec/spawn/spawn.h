@@ -87,7 +87,7 @@ struct SpawnPlan {
 struct CloneRequest {
   uint64_t flags;
   int exit_signal;
-  int leaf_fd;
+  int leaf_fd = -1;
   int* pidfd;
   void* stack;
   size_t stack_size;
@@ -96,6 +96,9 @@ struct CloneRequest {
   bool* handlers_cleared;
 };
 long raw_clone(const CloneRequest& request);
+
+// The same with all signals blocked meanwhile. Waits for the child's end.
+long raw_run_child(const CloneRequest& request);
 
 // An `instead` that exits with 0.
 void raw_succeed(void*);

@@ -1,5 +1,6 @@
 // Raw code: see raw_syscall.h.
 #include <linux/sched.h>
+#include <sys/wait.h>
 
 #include <cerrno>
 
@@ -128,6 +129,17 @@ long raw_clone(const CloneRequest& request) {
   char* const top = static_cast<char*>(request.stack) + request.stack_size;
   return isogate_clone(arguments.flags | arguments.exit_signal, top, request.pidfd, request.entry,
                        request.argument);
+}
+
+long raw_run_child(const CloneRequest& request) {
+  uint64_t mask = 0;
+  raw::block_signals(&mask);
+  const long child = raw_clone(request);
+  raw::restore_signals(&mask);
+  if (child < 0) return child;
+  while (raw::call(SYS_wait4, child, 0, __WALL, 0) == -EINTR) {
+  }
+  return child;
 }
 
 }  // namespace isogate

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -12,25 +13,28 @@
 namespace isogate {
 
 struct SpawnStack {
-  void* reaper;
-  void* program;
-  SpawnReport* report;
+  SpawnStack() = default;
+  ~SpawnStack();
+  SpawnStack(const SpawnStack&) = delete;
+  SpawnStack& operator=(const SpawnStack&) = delete;
+
   static constexpr size_t kSize = 64 * 1024;  // of each stack
+  void* reaper = nullptr;
+  void* program = nullptr;
+  SpawnReport* report = nullptr;
 };
 
 class SpawnStackPool {  // any thread
  public:
-  SpawnStackPool() = default;
-  SpawnStackPool(const SpawnStackPool&) = delete;
-  SpawnStackPool& operator=(const SpawnStackPool&) = delete;
-  ~SpawnStackPool();
-
-  Result<SpawnStack> take();
-  void give_back(SpawnStack stack);
+  struct GiveBack {
+    SpawnStackPool* pool;
+    void operator()(SpawnStack* stack) const;
+  };
+  Result<std::unique_ptr<SpawnStack, GiveBack>> take();
 
  private:
   std::mutex mutex_;
-  std::vector<SpawnStack> free_;
+  std::vector<std::unique_ptr<SpawnStack>> free_;
 };
 
 }  // namespace isogate

@@ -356,21 +356,12 @@ void raw_run_init(RunLoop& loop) { run(loop); }
 long raw_run_reaper(RunLoop& loop, void* stack, size_t stack_size) {
   CloneRequest request = {};
   request.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES;
-  request.leaf_fd = -1;
   request.stack = stack;
   request.stack_size = stack_size;
   request.entry = reaper_main;
   request.argument = &loop;
-  uint64_t mask = 0;
-  raw::block_signals(&mask);
-  const long reaper = raw_clone(request);
-  raw::restore_signals(&mask);
-  if (reaper < 0) return reaper;
-  long waited = 0;
-  do {
-    waited = raw::call(SYS_wait4, reaper, 0, __WALL, 0);
-  } while (waited == -EINTR);
-  return 0;
+  const long reaper = raw_run_child(request);
+  return reaper < 0 ? reaper : 0;
 }
 
 namespace {

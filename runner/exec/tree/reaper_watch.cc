@@ -160,7 +160,6 @@ void clean_up(const WatchPlan& plan) {
   Start& start = *static_cast<Start*>(argument);
   CloneRequest request = {};
   request.flags = CLONE_PARENT;
-  request.leaf_fd = -1;
   request.stack = start.stack;
   request.stack_size = start.stack_size;
   request.entry = watcher_main;
@@ -175,19 +174,12 @@ long raw_start_watcher(const WatchPlan& plan, void* first_stack, void* second_st
   Start start = {&plan, second_stack, stack_size, -ECHILD};
   CloneRequest request = {};
   request.flags = CLONE_VM | CLONE_VFORK;
-  request.leaf_fd = -1;
   request.stack = first_stack;
   request.stack_size = stack_size;
   request.entry = starter_main;
   request.argument = &start;
-  uint64_t mask = 0;
-  raw::block_signals(&mask);
-  const long starter = raw_clone(request);
-  raw::restore_signals(&mask);
-  if (starter < 0) return starter;
-  while (raw::call(SYS_wait4, starter, 0, 0x40000000 /* __WALL */, 0) == -EINTR) {
-  }
-  return start.pid;
+  const long starter = raw_run_child(request);
+  return starter < 0 ? starter : start.pid;
 }
 
 }  // namespace isogate

@@ -65,6 +65,17 @@ void excuse(Walk& walk, long error) {
   if (error < 0 && error != -ENOENT && error != -ESRCH) walk.blind = error;
 }
 
+// `name` of that process in /proc; negative: it cannot be opened.
+long open_of(Walk& walk, int pid, const char* name) {
+  Text path = {{0}, 0};
+  append(path, "/proc/");
+  append(path, pid);
+  append(path, name);
+  const long file = open_at(AT_FDCWD, path.bytes);
+  excuse(walk, file);
+  return file;
+}
+
 void note(Walk& walk, int pid) {
   if (pid <= 0 || pid >= kPids || walk.listed == kListed) return;
   if (walk.stops) raw::call(SYS_kill, pid, SIGSTOP);
@@ -122,23 +133,13 @@ void note_children(Walk& walk, long directory, int thread) {
 }
 
 void visit_process(Walk& walk, int pid) {
-  Text path = {{0}, 0};
-  append(path, "/proc/");
-  append(path, pid);
-  append(path, "/task");
-  const long directory = open_at(AT_FDCWD, path.bytes);
-  excuse(walk, directory);
+  const long directory = open_of(walk, pid, "/task");
   if (directory < 0) return;
   for_each_number(directory, [&](int thread) { note_children(walk, directory, thread); });
 }
 
 int parent_of(Walk& walk, int pid) {
-  Text path = {{0}, 0};
-  append(path, "/proc/");
-  append(path, pid);
-  append(path, "/stat");
-  const long file = open_at(AT_FDCWD, path.bytes);
-  excuse(walk, file);
+  const long file = open_of(walk, pid, "/stat");
   if (file < 0) return 0;
   char buffer[256];  // pid (comm) state ppid, comm at most 64 bytes
   const long size = raw::call(SYS_read, file, buffer, sizeof buffer);
@@ -166,20 +167,6 @@ void walk_everything(Walk& walk) {
   });
 }
 
-// Null, with -errno in *failed.
-Walk* begin_walk(int root, bool stops, long* failed) {
-  const long memory = raw::call(SYS_mmap, 0, sizeof(Walk), PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory < 0 && memory > -4096) {
-    *failed = memory;
-    return nullptr;
-  }
-  Walk* const walk = reinterpret_cast<Walk*>(memory);
-  walk->root = root;
-  walk->stops = stops;
-  return walk;
-}
-
 // The list is that of the last round, in which nothing new was found.
 void walk_until_known(Walk& walk, TreeWalk how) {
   for (int round = 0; round < kRounds; ++round) {
@@ -194,6 +181,23 @@ void walk_until_known(Walk& walk, TreeWalk how) {
   }
 }
 
+// Calls visit(i, pid) for each of the last walk. How many there are, or -errno if a part of /proc could not
+// be read.
+template <typename Visit>
+long for_each_descendant(int root, TreeWalk how, bool stop, const Visit& visit) {
+  const long memory = raw::call(SYS_mmap, 0, sizeof(Walk), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory < 0 && memory > -4096) return memory;
+  Walk& walk = *reinterpret_cast<Walk*>(memory);
+  walk.root = root;
+  walk.stops = stop;
+  walk_until_known(walk, how);
+  for (int i = 0; i < walk.listed; ++i) visit(i, walk.list[i]);
+  const long found = walk.blind != 0 ? walk.blind : walk.listed;
+  raw::call(SYS_munmap, memory, sizeof(Walk));
+  return found;
+}
+
 }  // namespace
 
 TreeWalk raw_tree_walk() {
@@ -204,25 +208,13 @@ TreeWalk raw_tree_walk() {
 }
 
 long raw_kill_descendants(int root, TreeWalk how) {
-  long failed = 0;
-  Walk* const walk = begin_walk(root, true, &failed);
-  if (walk == nullptr) return failed;
-  walk_until_known(*walk, how);
-  for (int i = 0; i < walk->listed; ++i) raw::call(SYS_kill, walk->list[i], SIGKILL);
-  const long killed = walk->blind != 0 ? walk->blind : walk->listed;
-  raw::call(SYS_munmap, walk, sizeof(Walk));
-  return killed;
+  return for_each_descendant(root, how, true, [](int, int pid) { raw::call(SYS_kill, pid, SIGKILL); });
 }
 
 long raw_list_descendants(int root, TreeWalk how, bool stop, int* pids, long most) {
-  long failed = 0;
-  Walk* const walk = begin_walk(root, stop, &failed);
-  if (walk == nullptr) return failed;
-  walk_until_known(*walk, how);
-  for (int i = 0; i < walk->listed && i < most; ++i) pids[i] = walk->list[i];
-  const long found = walk->blind != 0 ? walk->blind : walk->listed;
-  raw::call(SYS_munmap, walk, sizeof(Walk));
-  return found;
+  return for_each_descendant(root, how, stop, [pids, most](int i, int pid) {
+    if (i < most) pids[i] = pid;
+  });
 }
 
 }  // namespace isogate
