@@ -24,10 +24,6 @@ TEST(Breaker, OpensAfterThreeFailuresInARow) {
   fail(breaker, after(seconds(0)), 2);
   EXPECT_FALSE(breaker.blocked(after(seconds(0))));
   EXPECT_EQ(breaker.reason(after(seconds(0))), "");
-  breaker.succeeded();
-  fail(breaker, after(seconds(0)), 2);
-  EXPECT_EQ(breaker.state(after(seconds(0))), BreakerState::kClosed)
-      << "a success between starts the count again";
   fail(breaker, after(seconds(0)));
   EXPECT_EQ(breaker.state(after(seconds(0))), BreakerState::kOpen);
   EXPECT_TRUE(breaker.blocked(after(seconds(0))));
@@ -48,33 +44,33 @@ TEST(Breakers, WhatOneTenantDoesClosesNothingForAnother) {
   EXPECT_FALSE(breakers.failed("a", "2", after(seconds(0)), "contact lost"));
   EXPECT_TRUE(breakers.failed("a", "3", after(seconds(0)), "contact lost")) << "told once";
   EXPECT_FALSE(breakers.failed("a", "4", after(seconds(0)), "contact lost"));
-  EXPECT_TRUE(breakers.blocked("a", after(seconds(1))));
-  EXPECT_FALSE(breakers.blocked("b", after(seconds(1))));
-  EXPECT_EQ(breakers.reason("b", after(seconds(1))), "");
-  EXPECT_EQ(breakers.last_failure("b"), "");
+  EXPECT_TRUE(breakers.of("a").blocked(after(seconds(1))));
+  EXPECT_FALSE(breakers.of("b").blocked(after(seconds(1))));
+  EXPECT_EQ(breakers.of("b").reason(after(seconds(1))), "");
+  EXPECT_EQ(breakers.of("b").last_failure(), "");
   breakers.recovered();
-  EXPECT_FALSE(breakers.blocked("a", after(seconds(1)))) << "a successful probe closes all";
+  EXPECT_FALSE(breakers.of("a").blocked(after(seconds(1)))) << "a successful probe closes all";
 }
 
 TEST(Breakers, ATrialThatShowsNothingLetsTheNextOneTry) {
   Breakers breakers;
   for (const char* sandbox : {"1", "2", "3"})
     breakers.failed("a", sandbox, after(seconds(0)), "contact lost");
-  ASSERT_FALSE(breakers.blocked("a", after(seconds(6))));
+  ASSERT_FALSE(breakers.of("a").blocked(after(seconds(6))));
   breakers.started("a", after(seconds(6)));
-  ASSERT_TRUE(breakers.blocked("a", after(seconds(7)))) << "one at a time";
+  ASSERT_TRUE(breakers.of("a").blocked(after(seconds(7)))) << "one at a time";
   breakers.ended("a");
-  EXPECT_FALSE(breakers.blocked("a", after(seconds(7))));
-  EXPECT_NE(breakers.last_failure("a"), "") << "it is not over";
+  EXPECT_FALSE(breakers.of("a").blocked(after(seconds(7))));
+  EXPECT_NE(breakers.of("a").last_failure(), "") << "it is not over";
 }
 
 TEST(Breakers, SayWhatFailedLastUntilACallEndsWell) {
   Breakers breakers;
   breakers.failed("a", "1", after(seconds(0)), "no such image");
-  EXPECT_EQ(breakers.reason("a", after(seconds(0))), "") << "closed";
-  EXPECT_EQ(breakers.last_failure("a"), "no such image");
+  EXPECT_EQ(breakers.of("a").reason(after(seconds(0))), "") << "closed";
+  EXPECT_EQ(breakers.of("a").last_failure(), "no such image");
   breakers.succeeded("a");
-  EXPECT_EQ(breakers.last_failure("a"), "");
+  EXPECT_EQ(breakers.of("a").last_failure(), "");
 }
 
 TEST(Breaker, LetsOneTrialThroughAfterItsDelay) {
@@ -85,9 +81,6 @@ TEST(Breaker, LetsOneTrialThroughAfterItsDelay) {
   EXPECT_FALSE(breaker.blocked(after(seconds(5))));
   breaker.started(after(seconds(5)));
   EXPECT_TRUE(breaker.blocked(after(seconds(5)))) << "one trial after a time";
-  breaker.succeeded();
-  EXPECT_FALSE(breaker.blocked(after(seconds(5))));
-  EXPECT_EQ(breaker.state(after(seconds(5))), BreakerState::kClosed);
 }
 
 TEST(Breaker, DoublesItsDelayUpToAMinute) {
@@ -103,17 +96,21 @@ TEST(Breaker, DoublesItsDelayUpToAMinute) {
   }
 }
 
-TEST(Breaker, ForgetsItsDelayOnceClosed) {
-  Breaker breaker;
-  auto now = after(seconds(0));
-  fail(breaker, now, 3);
-  now += seconds(5);
-  breaker.started(now);
-  fail(breaker, now);   // 10 s now
-  breaker.succeeded();  // a successful probe
-  fail(breaker, now, 3);
-  EXPECT_TRUE(breaker.blocked(now + milliseconds(4999)));
-  EXPECT_FALSE(breaker.blocked(now + seconds(5)));
+TEST(Breakers, ASuccessStartsTheCountAndTheDelayAgain) {
+  Breakers breakers;
+  const auto fails = [&](seconds since) {
+    for (const char* sandbox : {"1", "2", "3"}) breakers.failed("a", sandbox, after(since), "contact lost");
+  };
+  fails(seconds(0));
+  breakers.started("a", after(seconds(5)));
+  breakers.failed("a", "1", after(seconds(5)), "contact lost");  // 10 s now
+  breakers.succeeded("a");
+  EXPECT_EQ(breakers.of("a").state(after(seconds(5))), BreakerState::kClosed);
+  breakers.failed("a", "1", after(seconds(5)), "contact lost");
+  EXPECT_EQ(breakers.of("a").state(after(seconds(5))), BreakerState::kClosed);
+  fails(seconds(5));
+  EXPECT_TRUE(breakers.of("a").blocked(after(milliseconds(9999))));
+  EXPECT_FALSE(breakers.of("a").blocked(after(seconds(10))));
 }
 
 TEST(Breaker, IgnoresLateFailuresOfCallsFromBefore) {
@@ -141,16 +138,6 @@ TEST(Breaker, SaysWhatFailedAndWhatComesNext) {
   breaker.started(after(seconds(6)));
   EXPECT_EQ(breaker.reason(after(seconds(6))),
             "3 failures in a row, the last: contact lost; being tried again now");
-}
-
-TEST(Breaker, TakesOtherNumbers) {
-  Breaker breaker({1, milliseconds(100), milliseconds(150)});
-  fail(breaker, after(seconds(0)));
-  EXPECT_TRUE(breaker.blocked(after(milliseconds(99))));
-  breaker.started(after(milliseconds(100)));
-  fail(breaker, after(milliseconds(100)));
-  EXPECT_TRUE(breaker.blocked(after(milliseconds(249))));
-  EXPECT_FALSE(breaker.blocked(after(milliseconds(250))));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,12 +11,12 @@
 namespace isogate::front {
 namespace {
 
-using Tickets = std::vector<CallGate::Ticket>;
+using Places = std::vector<std::shared_ptr<void>>;
 
 // Why no further one is let in; empty: `most` were.
-std::string fill(Tickets& tickets, int most, const std::function<CallGate::Ticket()>& enter) {
+std::string fill(Places& places, int most, const std::function<std::shared_ptr<void>()>& enter) {
   try {
-    for (int i = 0; i < most; ++i) tickets.push_back(enter());
+    for (int i = 0; i < most; ++i) places.push_back(enter());
     return "";
   } catch (const ApiError& error) {
     EXPECT_EQ(error.code, Code::kRateLimited);
@@ -27,7 +28,7 @@ std::string fill(Tickets& tickets, int most, const std::function<CallGate::Ticke
 TEST(CallGate, ATenantHasItsShareAndAllHaveTheWhole) {
   CallGate gate("ports");
   gate.resize(6, 4);
-  Tickets a, b;
+  Places a, b;
   EXPECT_EQ(fill(a, 9, [&] { return gate.enter("a"); }),
             "4 ports of this tenant are under way; try again when one has ended");
   EXPECT_EQ(a.size(), 4u);
@@ -38,28 +39,22 @@ TEST(CallGate, ATenantHasItsShareAndAllHaveTheWhole) {
 }
 
 TEST(CallGate, DurableWritesHoldAtMostHalfAndOneTenantsAnEighth) {
-  CallGate gate;
-  gate.resize(32, 32);
-  Tickets all;
+  CallGate calls("file calls"), durable("durable writes");
+  calls.resize(32, 32);
+  durable.resize_durable(32, 32);
+  Places all, among;
+  const auto enter = [&](const std::string& tenant) {
+    auto place = calls.enter(tenant);
+    among.push_back(durable.enter(tenant));
+    return place;
+  };
   for (const char* tenant : {"a", "b", "c", "d"}) {
     const size_t before = all.size();
-    EXPECT_NE(fill(all, 9, [&] { return gate.enter(tenant, true); }), "");
+    EXPECT_NE(fill(all, 9, [&] { return enter(tenant); }), "");
     EXPECT_EQ(all.size() - before, 4u) << tenant;
   }
-  EXPECT_EQ(fill(all, 1, [&] { return gate.enter("e", true); }),
-            "16 durable writes are under way; try again later");
-  EXPECT_EQ(fill(all, 16, [&] { return gate.enter("e"); }), "") << "the other half is for other calls";
-}
-
-TEST(CallGate, WatchesHavePlacesOfTheirOwn) {
-  CallGate gate;
-  gate.resize(1, 1);
-  gate.resize_watches(3, 2);
-  Tickets all;
-  EXPECT_EQ(fill(all, 9, [&] { return gate.enter_watch("a"); }),
-            "2 watches of this tenant are under way; try again when one has ended");
-  EXPECT_EQ(fill(all, 9, [&] { return gate.enter_watch("b"); }), "3 watches are under way; try again later");
-  EXPECT_EQ(fill(all, 1, [&] { return gate.enter("a"); }), "");
+  EXPECT_EQ(fill(all, 1, [&] { return enter("e"); }), "16 durable writes are under way; try again later");
+  EXPECT_EQ(fill(all, 16, [&] { return calls.enter("e"); }), "") << "the other half is for other calls";
 }
 
 }  // namespace

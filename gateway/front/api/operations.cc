@@ -42,7 +42,7 @@ Task<void> handle_backends(App& app, Exchange& exchange) {
   for (size_t i = 0; i < all.size(); ++i) {
     const Backend& one = *all[i];
     list.push_back(backend_json({one.config, one.hello, one.probe, one.state, one.reason, one.generation,
-                                 one.restarts, one.breakers.last_failure(tenant)},
+                                 one.restarts, one.breakers.of(tenant).last_failure()},
                                 decision.verdicts[i], decision));
   }
   ordered_json body = {{"backends", std::move(list)}, {"policy", policy_json(app.backends.policy())}};

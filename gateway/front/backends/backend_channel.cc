@@ -31,8 +31,8 @@ constexpr size_t kind_of() {
 }
 constexpr size_t kProbe = kind_of<ipc::ProbeCall>(), kOpen = kind_of<ipc::OpenCall>(),
                  kClose = kind_of<ipc::CloseCall>(), kExec = kind_of<ipc::ExecCall>(),
-                 kFile = kind_of<ipc::FileCall>(), kEvidence = kind_of<ipc::EvidenceCall>(),
-                 kPing = kind_of<ipc::PingCall>(), kConnect = kind_of<ipc::ConnectCall>();
+                 kEvidence = kind_of<ipc::EvidenceCall>(), kPing = kind_of<ipc::PingCall>(),
+                 kConnect = kind_of<ipc::ConnectCall>();
 
 // Empty: it is of no sandbox.
 std::string sandbox_of(const ipc::Call& call) {
@@ -80,6 +80,12 @@ struct GiveBack {
     if (to != nullptr && call.index() != 0) *to = std::move(call);
   }
 };
+
+// Whether a call of this kind is among them.
+bool has_call(const auto& calls, size_t kind) {
+  return std::any_of(calls.begin(), calls.end(),
+                     [kind](const auto& each) { return each.second->kind == kind; });
+}
 
 ipc::Reply failure(uint64_t id, isogate_status status, std::string message, int os_errno = 0) {
   ipc::Reply reply;
@@ -243,9 +249,7 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   header.cancel = Fd(::fcntl(cancel->event(), F_DUPFD_CLOEXEC, 0));
   if (!header.cancel) co_return out_of_descriptors(id);
   if (!open_) co_return failure(id, ISOGATE_UNAVAILABLE, "the backend host is not running");
-  const bool probe_hangs = std::any_of(abandoned_.begin(), abandoned_.end(),
-                                       [](const auto& each) { return each.second.kind == kProbe; });
-  if (call.index() == kProbe && probe_hangs) {
+  if (call.index() == kProbe && has_call(abandoned_, kProbe)) {
     judge_hanging_probe();
     co_return failure(id, ISOGATE_LOST, "the probe before has not ended yet");
   }
@@ -253,49 +257,45 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   if (record.bytes.empty())
     co_return failure(id, ISOGATE_INVALID_ARGUMENT,
                       "a path, a name or a list is longer than a backend takes");
-  std::string opens, closes;
   bool is_new = false;
   if (const auto* open = std::get_if<ipc::OpenCall>(&call)) {
     if (auto full = no_room_for(*open)) co_return failure(id, ISOGATE_RESOURCE_EXHAUSTED, std::move(*full));
-    opens = open->sandbox_id;
-    is_new = !open_sandboxes_.tenant_of.contains(opens);
+    is_new = !open_sandboxes_.tenant_of.contains(open->sandbox_id);
     note_open(open->sandbox_id, open->tenant);
   }
-  if (const auto* close = std::get_if<ipc::CloseCall>(&call)) closes = close->sandbox_id;
+  const size_t kind = call.index();
   const auto pending = std::make_shared<Pending>(executor_);
-  pending->kind = call.index();
+  pending->kind = kind;
   pending->sandbox_id = sandbox_of(call);
+  pending->is_sign = kind == kExec || kind == kConnect;
   if (const auto* file = std::get_if<ipc::FileCall>(&call)) {
     pending->verb = file->verb;
-    pending->durable = (file->flags & ISOGATE_FILE_DURABLE) != 0;
+    pending->is_sign = (file->flags & ISOGATE_FILE_DURABLE) == 0;  // a disk may be slow
   }
   pending->whose = std::move(whose);
   pending_.emplace(id, pending);
   cancel->begin([self, id] { self->abandon(id); });
   if (post({id, &call, std::move(record)})) co_await pending->done.wait();
   cancel->end();
-  if (!closes.empty()) judge_close(closes, *pending->reply);
+  if (kind == kClose) judge_close(pending->sandbox_id, *pending->reply);
   const isogate_status status = pending->reply->status;
   const bool is_gone = status == ISOGATE_NO_SANDBOX || status == ISOGATE_SANDBOX_LOST;
-  if (!opens.empty() && (is_gone || (is_new && status != ISOGATE_OK && status != ISOGATE_LOST)))
-    note_closed(opens);
-  if (!closes.empty() && (status == ISOGATE_OK || is_gone)) note_closed(closes);
+  const bool not_made = kind == kOpen && is_new && status != ISOGATE_OK && status != ISOGATE_LOST;
+  const bool closed = kind == kClose && status == ISOGATE_OK;
+  if (not_made || closed || (is_gone && (kind == kOpen || kind == kClose))) note_closed(pending->sandbox_id);
   co_return std::move(*pending->reply);
 }
 
 void BackendChannel::abandon(uint64_t id) {
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;
-  const size_t kind = found->second->kind;
-  const bool sent = found->second->sent;
+  const auto pending = found->second;
+  const size_t kind = pending->kind;
   log::error(
       "backend_call_abandoned",
-      {{"call", id}, {"probe", kind == kProbe}, {"sent", sent}, {"tenant", found->second->whose.tenant}});
-  if (sent) {
-    const bool is_sign = kind == kExec || kind == kConnect ||
-                         (kind == kFile && !found->second->durable);  // a disk may be slow
-    abandoned_.emplace(
-        id, Abandoned{kind, std::move(found->second->sandbox_id), is_sign, std::move(found->second->whose)});
+      {{"call", id}, {"probe", kind == kProbe}, {"sent", pending->sent}, {"tenant", pending->whose.tenant}});
+  if (pending->sent) {
+    abandoned_.emplace(id, pending);
     answer(id, failure(id, ISOGATE_LOST, "the backend did not end the call after its cancellation"));
   } else {
     std::erase_if(outbox_, [id](const Outgoing& each) { return each.id == id; });
@@ -313,7 +313,7 @@ void BackendChannel::abandon(uint64_t id) {
 void BackendChannel::judge_abandoned() {
   std::map<std::string, size_t> of;
   for (const auto& [id, each] : abandoned_)
-    if (each.is_sign) ++of[each.whose.tenant];
+    if (each->is_sign) ++of[each->whose.tenant];
   size_t counted = 0;
   for (const auto& [tenant, calls] : of) counted += std::min(calls, kMostOfOneTenant);
   if (counted >= kMostAbandoned) give_up("it does not end cancelled calls of several tenants");
@@ -321,18 +321,14 @@ void BackendChannel::judge_abandoned() {
 
 void BackendChannel::judge_hanging_probe() {
   if (Clock::now() - last_record_ < kSilence) return;
-  const auto pending = [this](size_t kind) {
-    return std::any_of(pending_.begin(), pending_.end(),
-                       [kind](const auto& each) { return each.second->kind == kind; });
-  };
-  if (!pending(kOpen)) return give_up("it answers neither its probe nor anything else");
-  if (!pending(kPing)) asio::co_spawn(executor_, ping(shared_from_this()), asio::detached);
+  if (!has_call(pending_, kOpen)) return give_up("it answers neither its probe nor anything else");
+  if (!has_call(pending_, kPing)) asio::co_spawn(executor_, ping(shared_from_this()), asio::detached);
 }
 
 // A close that was cancelled while it waited for a call that does not end would wait for ever.
 void BackendChannel::judge_close(const std::string& sandbox_id, ipc::Reply& reply) {
   const bool hangs = std::any_of(abandoned_.begin(), abandoned_.end(), [&](const auto& each) {
-    return each.second.is_sign && each.second.sandbox_id == sandbox_id;
+    return each.second->is_sign && each.second->sandbox_id == sandbox_id;
   });
   if (reply.status != ISOGATE_CANCELLED || !hangs) return;
   reply.status = ISOGATE_UNAVAILABLE;

@@ -102,10 +102,9 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
     size_t kind = 0;  // of ipc::Call
     std::string sandbox_id;
     std::optional<ipc::FileVerb> verb;
-    bool durable = false;
+    bool is_sign = false;  // several such calls that are abandoned show that the host is stuck
     OnBehalf whose;
     bool sent = false;
-    Clock::time_point begun;
     std::optional<ipc::Reply> reply;
     Event done;
   };
@@ -113,12 +112,6 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
     uint64_t id;
     ipc::Call* call;  // of the coroutine that waits; owns the record's descriptors until it is sent
     ipc::Encoded record;
-  };
-  struct Abandoned {  // that the host still works on
-    size_t kind;
-    std::string sandbox_id;
-    bool is_sign;  // several such calls show that the host is stuck
-    OnBehalf whose;
   };
   struct OpenSandboxes {
     std::unordered_map<std::string, std::string> tenant_of;  // by sandbox_id
@@ -159,8 +152,8 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   std::string given_up_;
   Clock::time_point last_record_ = Clock::now();  // when the last record came
   std::deque<Outgoing> outbox_;                   // what the socket had no room for
-  std::unordered_map<uint64_t, Abandoned> abandoned_;
   std::unordered_map<uint64_t, std::shared_ptr<Pending>> pending_;
+  std::unordered_map<uint64_t, std::shared_ptr<Pending>> abandoned_;  // that the host still works on
   size_t most_sandboxes_ = SIZE_MAX, most_of_tenant_ = SIZE_MAX;
   OpenSandboxes open_sandboxes_;
   HelloCallback on_hello_;

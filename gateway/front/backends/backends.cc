@@ -67,7 +67,7 @@ Backends::Backends(asio::any_io_executor executor, const Config& config)
       policy_(policy_of(config)),
       interval_sec_(config.probe_interval_sec),
       limits_(config.limits),
-      news_(std::make_shared<Event>(executor_)),
+      news_(executor_),
       after_reload_(executor_) {
   for (const BackendConfig& each : config.backends) {
     backends_.push_back(std::make_shared<Backend>(executor_));
@@ -94,7 +94,7 @@ void Backends::reconfigure(const Config& config) {
     if (old->channel) std::exchange(old->channel, nullptr)->retire();
   }
   backends_ = std::move(next);
-  note_news();
+  news_.notify();
   reported_.clear();
   after_reload_.set(kNewHostsCome, [this] { report_choice(); });
 }
@@ -108,12 +108,11 @@ std::shared_ptr<Backend> Backends::find(std::string_view name) const {
 
 void Backends::take_limits(Backend& backend) const {
   const ipc::Hello& hello = *backend.hello;
-  backend.gate.resize(hello.max_file_calls,
-                      static_cast<uint32_t>(limits_.tenant_share(hello.max_file_calls)));
-  backend.gate.resize_watches(hello.max_watches,
-                              static_cast<uint32_t>(limits_.tenant_share(hello.max_watches)));
-  backend.ports.resize(hello.max_connections,
-                       static_cast<uint32_t>(limits_.tenant_share(hello.max_connections)));
+  const auto share_of = [this](uint32_t all) { return static_cast<uint32_t>(limits_.tenant_share(all)); };
+  backend.file_calls.resize(hello.max_file_calls, share_of(hello.max_file_calls));
+  backend.durable_writes.resize_durable(hello.max_file_calls, share_of(hello.max_file_calls));
+  backend.watches.resize(hello.max_watches, share_of(hello.max_watches));
+  backend.ports.resize(hello.max_connections, share_of(hello.max_connections));
   if (backend.channel)
     backend.channel->limit_sandboxes(hello.max_sandboxes, limits_.tenant_share(hello.max_sandboxes));
   // Elsewhere than on this machine starts do not wait for its processors; one tenant shares them with nobody.
@@ -178,7 +177,7 @@ void Backends::host_down(std::string_view name, uint64_t generation, std::string
       channel->retire();
   }
   backend->settled = true;
-  note_news();
+  news_.notify();
   report_choice();
 }
 
@@ -238,7 +237,7 @@ asio::awaitable<void> Backends::first_probes(std::shared_ptr<Backend> backend, u
   if (backend->generation != generation || !backend->channel) co_return;
   backend->settled = true;
   if (on_probed_) on_probed_(backend);
-  note_news();
+  news_.notify();
   report_choice();
 }
 
@@ -273,8 +272,6 @@ bool Backends::is_settled(std::string_view only) const {
   });
 }
 
-void Backends::note_news() { std::exchange(news_, std::make_shared<Event>(executor_))->set(); }
-
 void Backends::report_choice() {
   if (stopping_ || !is_settled({})) return;
   const Decision decision = decide({});
@@ -287,11 +284,7 @@ void Backends::report_choice() {
 }
 
 asio::awaitable<void> Backends::settled(std::chrono::nanoseconds limit, std::string_view only) {
-  const auto until = std::chrono::steady_clock::now() + limit;
-  while (!is_settled(only) && std::chrono::steady_clock::now() < until) {
-    const auto news = news_;
-    co_await news->wait_for(until - std::chrono::steady_clock::now());
-  }
+  co_await news_.until([this, only] { return is_settled(only); }, limit);
 }
 
 Decision Backends::decide(const SelectRequest& request) const {
@@ -300,6 +293,7 @@ Decision Backends::decide(const SelectRequest& request) const {
   candidates.reserve(backends_.size());
   for (const auto& backend : backends_) {
     const BackendConfig& config = backend->config;
+    const Breaker& breaker = backend->breakers.of(request.tenant);
     const auto best = backend->hello ? std::optional(backend->hello->isolation) : std::nullopt;
     candidates.push_back({.name = config.name,
                           .wanted = {config.sandbox_limits, config.limits_best_effort,
@@ -311,8 +305,8 @@ Decision Backends::decide(const SelectRequest& request) const {
                           .reason = backend->reason,
                           .probe = backend->probe,
                           .good = backend->good,
-                          .breaker_open = backend->breakers.blocked(request.tenant, now),
-                          .breaker_reason = backend->breakers.reason(request.tenant, now)});
+                          .breaker_open = breaker.blocked(now),
+                          .breaker_reason = breaker.reason(now)});
   }
   return select(candidates, policy_, request);
 }
@@ -327,7 +321,7 @@ void Backends::judge(Backend& backend, const SandboxRow& sandbox, const ipc::Rep
   if (!backend.breakers.failed(sandbox.tenant, sandbox.sandbox_id, now, reply.message)) return;
   log::warn("breaker_open", {{"backend", backend.config.name},
                              {"tenant", sandbox.tenant},
-                             {"reason", backend.breakers.reason(sandbox.tenant, now)}});
+                             {"reason", backend.breakers.of(sandbox.tenant).reason(now)}});
 }
 
 }  // namespace isogate::front

@@ -19,7 +19,7 @@
 #include "gateway/front/backends/select.h"
 #include "gateway/front/backends/start_window.h"
 #include "gateway/front/base/alarm.h"
-#include "gateway/front/base/event.h"
+#include "gateway/front/base/changes.h"
 #include "gateway/front/state/state.h"
 
 namespace isogate::front {
@@ -44,8 +44,8 @@ struct Backend {
   std::optional<uint64_t> good_settings;    // those that `good` was measured with
   std::shared_ptr<BackendChannel> channel;  // null unless up
   Breakers breakers;
-  CallGate gate;
-  CallGate ports{"connections to ports"};
+  CallGate file_calls{"file calls"}, durable_writes{"durable writes"}, watches{"watches"},
+      ports{"connections to ports"};
   std::shared_ptr<StartWindow> starts;
 
   // Whether its host serves, or may come to.
@@ -114,7 +114,6 @@ class Backends {
   [[nodiscard]] bool is_due(const Backend& backend) const;
   void take_limits(Backend& backend) const;
   [[nodiscard]] bool is_settled(std::string_view only) const;
-  void note_news();
   // Once every backend was probed or is down: logs why none can serve a call that asks for nothing, whenever
   // that changes, and when one can again.
   void report_choice();
@@ -124,7 +123,7 @@ class Backends {
   uint32_t interval_sec_;
   LimitsConfig limits_;
   std::vector<std::shared_ptr<Backend>> backends_;  // in the operator's order
-  std::shared_ptr<Event> news_;                     // set when one has settled, and replaced
+  Changes news_;                                    // when one has settled
   std::string reported_;                            // why none can serve, as logged last; empty: one can
   bool stopping_ = false;
   Alarm after_reload_;  // its new hosts, which follow at once, are probed first

@@ -18,7 +18,7 @@ bool Breaker::blocked(Time now) const {
     case State::kHalfOpen:
       break;
   }
-  return trial_ && now < trial_since_ + options_.max_delay;
+  return trial_ && now < trial_since_ + kMaxDelay;
 }
 
 void Breaker::started(Time now) {
@@ -27,22 +27,14 @@ void Breaker::started(Time now) {
   trial_since_ = now;
 }
 
-void Breaker::succeeded() {
-  open_ = trial_ = false;
-  failed_.clear();
-  failures_ = 0;
-  delay_ = {};
-  why_.clear();
-}
-
 void Breaker::failed(Time now, const std::string& sandbox_id, std::string reason) {
   State before = state(now);
   if (before == State::kOpen) return;  // a call from before it opened
   ++failures_;
   why_ = std::move(reason);
   if (before == State::kClosed) failed_.insert(sandbox_id);
-  if (before == State::kClosed && failed_.size() < options_.failures) return;
-  delay_ = before == State::kClosed ? options_.delay : std::min(delay_ * 2, options_.max_delay);
+  if (before == State::kClosed && failed_.size() < kFailures) return;
+  delay_ = before == State::kClosed ? kDelay : std::min(delay_ * 2, kMaxDelay);
   open_ = true;
   trial_ = false;
   until_ = now + delay_;
@@ -58,19 +50,10 @@ std::string Breaker::reason(Time now) const {
   return text + (blocked(now) ? "being tried again now" : "the next call tries it again");
 }
 
-bool Breakers::blocked(const std::string& tenant, Time now) const {
+const Breaker& Breakers::of(const std::string& tenant) const {
+  static const Breaker closed;
   const auto found = of_.find(tenant);
-  return found != of_.end() && found->second.blocked(now);
-}
-
-std::string Breakers::reason(const std::string& tenant, Time now) const {
-  const auto found = of_.find(tenant);
-  return found == of_.end() ? std::string() : found->second.reason(now);
-}
-
-std::string Breakers::last_failure(const std::string& tenant) const {
-  const auto found = of_.find(tenant);
-  return found == of_.end() ? std::string() : found->second.last_failure();
+  return found == of_.end() ? closed : found->second;
 }
 
 void Breakers::started(const std::string& tenant, Time now) {

@@ -15,22 +15,13 @@ namespace isogate::front {
 class Breaker {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  struct Options {
-    uint32_t failures = 3;                  // sandboxes that failed in a row, to open
-    std::chrono::milliseconds delay{5000};  // until the first trial; doubles with each that fails
-    std::chrono::milliseconds max_delay{60000};
-  };
   enum class State { kClosed, kOpen, kHalfOpen };
 
-  Breaker() = default;
-  explicit Breaker(Options options) : options_(options) {}
-
   // True while a call must not be made: open, or half-open with its trial still out (a trial that
-  // has not ended after max_delay no longer counts).
+  // has not ended after a minute no longer counts).
   [[nodiscard]] bool blocked(Time now) const;
 
   void started(Time now);  // a call is being made; in the half-open state it is the trial
-  void succeeded();        // a call ended well, or a probe was good: closed, delay reset
   void failed(Time now, const std::string& sandbox_id, std::string reason);
   void ended() { trial_ = false; }  // that call has ended, also in a way that shows neither
 
@@ -40,13 +31,16 @@ class Breaker {
   [[nodiscard]] const std::string& last_failure() const { return why_; }
 
  private:
-  Options options_;
+  static constexpr uint32_t kFailures = 3;          // sandboxes that failed in a row, to open
+  static constexpr std::chrono::seconds kDelay{5};  // until the first trial; doubles with each that fails
+  static constexpr std::chrono::seconds kMaxDelay{60};
+
   std::set<std::string> failed_;  // sandboxes, in a row; no more than it takes to open
   uint32_t failures_ = 0;         // in a row
   bool open_ = false;
   bool trial_ = false;
   Time trial_since_{}, until_{};
-  std::chrono::milliseconds delay_{0};
+  std::chrono::seconds delay_{0};
   std::string why_;
 };
 
@@ -54,11 +48,10 @@ class Breaker {
 class Breakers {
  public:
   using Time = Breaker::Time;
-  [[nodiscard]] bool blocked(const std::string& tenant, Time now) const;
-  [[nodiscard]] std::string reason(const std::string& tenant, Time now) const;  // empty while closed
-  [[nodiscard]] std::string last_failure(const std::string& tenant) const;      // empty: none since a success
+  // Valid until the next change; one that is closed while that tenant has no failure.
+  [[nodiscard]] const Breaker& of(const std::string& tenant) const;
   void started(const std::string& tenant, Time now);
-  void succeeded(const std::string& tenant) { of_.erase(tenant); }
+  void succeeded(const std::string& tenant) { of_.erase(tenant); }  // a call ended well
   void ended(const std::string& tenant);
   void recovered() { of_.clear(); }  // a probe was good, or its settings are others
   // True when this opened it.

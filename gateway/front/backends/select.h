@@ -50,8 +50,8 @@ struct Candidate {
   std::string reason;               // why it is not up, in the supervisor's words
   std::optional<ipc::Probe> probe;  // the latest; none: not probed since it came up
   std::optional<ipc::Probe> good;   // the latest that was not `unavailable`, with these settings
-  bool breaker_open = false;        // Breakers::blocked()
-  std::string breaker_reason;       // Breakers::reason()
+  bool breaker_open = false;        // Breaker::blocked()
+  std::string breaker_reason;       // Breaker::reason()
 };
 
 struct Policy {

@@ -63,12 +63,6 @@ void add_size(const App& app, const Sandbox& sandbox, ordered_json& to) {
   to["diskSizeMB"] = sandbox.row.disk_limit_bytes.value_or(0) >> 20;
 }
 
-ordered_json metadata_json(const Record& record) {
-  ordered_json metadata = ordered_json::object();
-  for (const auto& [name, value] : record.metadata) metadata[name] = value;
-  return metadata;
-}
-
 ordered_json created_json(const App& app, const Found& found) {
   ordered_json body = {{"templateID", found.record.template_id},
                        {"sandboxID", found.sandbox->row.agent_id},
@@ -91,7 +85,7 @@ ordered_json listed_json(const App& app, const Found& found) {
                        {"endAt", utc_text_of_ms(row.expires_ms + wall_clock_ahead_ms())},
                        {"state", "running"},
                        {"envdVersion", kEnvdVersion},
-                       {"metadata", metadata_json(found.record)}};
+                       {"metadata", found.record.metadata}};
   add_size(app, *found.sandbox, body);
   return body;
 }
@@ -102,18 +96,16 @@ Pairs pairs_in(const json& body, std::string_view name) {
   if (!found->is_object()) throw invalid_request("`" + std::string(name) + "` must be an object of strings");
   if (found->size() > kMostPairs)
     throw invalid_request("`" + std::string(name) + "` has over " + std::to_string(kMostPairs) + " members");
-  Pairs pairs;
   size_t bytes = 0;
   for (const auto& item : found->items()) {
     if (!item.value().is_string())
       throw invalid_request("`" + std::string(name) + "` must be an object of strings");
-    pairs.emplace_back(item.key(), item.value().get<std::string>());
-    bytes += pairs.back().first.size() + pairs.back().second.size();
+    bytes += item.key().size() + item.value().get_ref<const std::string&>().size();
   }
   if (bytes > kMostPairBytes)
     throw invalid_request("`" + std::string(name) + "` is longer than " + std::to_string(kMostPairBytes) +
                           " bytes");
-  return pairs;
+  return found->get<Pairs>();
 }
 
 Pairs env_in(const json& body) {
@@ -365,11 +357,6 @@ class Filter {
   std::string started_after_;  // RFC 3339, UTC: as text it is ordered like the time
 };
 
-struct Page {
-  std::string text;  // JSON, claimed
-  std::string next;  // the token of the next one; empty: there is none
-};
-
 // `nextToken` is the place of the last one of the page before, which may have ended since: TIME.ID.
 class After {
  public:
@@ -394,12 +381,13 @@ class After {
   std::pair<int64_t, std::string_view> place_;
 };
 
-Task<Page> page_of(const App& app, Exchange& exchange) {
+// JSON, claimed; and in `headers` the token of the next one, if there is one.
+Task<std::string> page_of(const App& app, Exchange& exchange, Headers& headers) {
   const uint64_t limit = number_parameter(exchange.query, "limit", kMostListed, kMostListed);
   const After after(exchange);
   const Filter filter(exchange.query);
   const std::vector<SandboxPtr> all = sandboxes_of(app, exchange);
-  Page page{"[", ""};
+  std::string text = "[";
   SandboxPtr last;
   size_t read = 0;
   uint64_t listed = 0;
@@ -409,23 +397,22 @@ Task<Page> page_of(const App& app, Exchange& exchange) {
     const auto found = found_in(each);
     if (!found || !filter.lets_through(*found)) continue;
     if (listed == limit) {
-      page.next = After::token_of(last);
+      headers.emplace_back("X-Next-Token", After::token_of(last));
       break;
     }
     const std::string one = json_text(listed_json(app, *found));
     exchange.memory.add(one.size());
-    page.text.append(listed++ == 0 ? "" : ",").append(one);
+    text.append(listed++ == 0 ? "" : ",").append(one);
     last = each;
   }
-  page.text += ']';
-  co_return page;
+  text += ']';
+  co_return text;
 }
 
 Task<void> handle_sandboxes(App& app, Exchange& exchange) {
-  const Page page = co_await page_of(app, exchange);
   Headers headers;
-  if (!page.next.empty()) headers.emplace_back("X-Next-Token", page.next);
-  co_await exchange.send(200, "application/json", page.text, headers);
+  const std::string page = co_await page_of(app, exchange, headers);
+  co_await exchange.send(200, "application/json", page, headers);
 }
 
 ordered_json metrics_json(const App& app, const Found& found) {

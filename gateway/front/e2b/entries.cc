@@ -94,6 +94,7 @@ Task<ipc::Reply> file_call_on(App& app, Exchange& exchange, ipc::FileVerb verb, 
 }
 
 Task<ipc::Entry> stat_of(App& app, Exchange& exchange, Target target) {
+  target.request.target.flags = target.request.target.mode = 0;
   const ipc::Reply reply = co_await file_call_on(app, exchange, ipc::FileVerb::kStat, std::move(target));
   co_return std::get<ipc::Entry>(reply.value);
 }

@@ -21,6 +21,7 @@ nlohmann::ordered_json entry_json(const ipc::Entry& entry, const std::string& sh
 
 // A separate call, in addition to others of the request. `what` names the file in errors.
 Task<ipc::Reply> file_call_on(App& app, Exchange& exchange, ipc::FileVerb verb, Target target);
+// Without the flags and the mode that the target has for another call.
 Task<ipc::Entry> stat_of(App& app, Exchange& exchange, Target target);
 
 }  // namespace isogate::front::e2b

@@ -122,8 +122,7 @@ Task<void> handle_health(App& app, Exchange& exchange) {
 
 Task<void> handle_envs(App& app, Exchange& exchange) {
   const Found found = find_sandbox(app, exchange.principal.tenant, exchange.agent_param);
-  ordered_json env = ordered_json::object();
-  for (const auto& [name, value] : found.record.env) env[name] = value;
+  ordered_json env = found.record.env;
   co_await send_json(exchange, std::move(env));
 }
 

@@ -64,11 +64,10 @@ Task<void> handle_stat(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_mkdir(App& app, Exchange& exchange) {
-  const Target target = target_in(app, exchange, co_await read_message(app, exchange), "path");
-  Target made = target;
-  made.request.target.flags |= ISOGATE_FILE_PARENTS | ISOGATE_FILE_EXCLUSIVE;
-  made.request.target.mode = 0755;
-  const auto make = [&] { return file_call_on(app, exchange, FileVerb::kMkdir, made); };
+  Target target = target_in(app, exchange, co_await read_message(app, exchange), "path");
+  target.request.target.flags |= ISOGATE_FILE_PARENTS | ISOGATE_FILE_EXCLUSIVE;
+  target.request.target.mode = 0755;
+  const auto make = [&] { return file_call_on(app, exchange, FileVerb::kMkdir, target); };
   try {
     co_await with_directory(app, exchange, target, make);
   } catch (ApiError& error) {
@@ -135,17 +134,11 @@ Task<void> handle_list_dir(App& app, Exchange& exchange) {
 
 ordered_json event_json(const FileEvent& event) { return {{"name", event.name}, {"type", event.type}}; }
 
-struct Watched {
-  Target target;
-  FileRequest request;
-};
-
-Watched watched(App& app, const Exchange& exchange, const json& body) {
+Target watched(App& app, const Exchange& exchange, const json& body) {
   if (app.draining) throw draining();
   Target target = target_in(app, exchange, body, "path");
-  FileRequest request = target.request;
-  if (bool_field(body, "recursive").value_or(false)) request.target.flags |= ISOGATE_FILE_RECURSIVE;
-  return {std::move(target), std::move(request)};
+  if (bool_field(body, "recursive").value_or(false)) target.request.target.flags |= ISOGATE_FILE_RECURSIVE;
+  return target;
 }
 
 // Or it has ended. Else it was only stopped, or its host was lost: the next call opens it again.
@@ -194,17 +187,17 @@ Task<void> follow_watch(const App& app, Exchange& exchange, Watch& watch) {
 Task<void> handle_watch(App& app, Exchange& exchange) {
   const json body = co_await read_first_message(app, exchange);
   exchange.memory.add(kWatchBytes);
-  const Watched wanted = watched(app, exchange, body);
-  const auto begin = [&] { return begin_watch(app, exchange, wanted.request); };
-  const auto watch = co_await with_directory(app, exchange, wanted.target, begin);
+  const Target target = watched(app, exchange, body);
+  const auto begin = [&] { return begin_watch(app, exchange, target.request); };
+  const auto watch = co_await with_directory(app, exchange, target, begin);
   co_await follow_watch(app, exchange, *watch);
 }
 
 Task<void> handle_watcher_create(App& app, Exchange& exchange) {
   const json body = co_await read_message(app, exchange);
-  const Watched wanted = watched(app, exchange, body);
-  const auto add = [&] { return app.e2b->watchers.add(app, exchange, wanted.request); };
-  const std::string id = co_await with_directory(app, exchange, wanted.target, add);
+  const Target target = watched(app, exchange, body);
+  const auto add = [&] { return app.e2b->watchers.add(app, exchange, target.request); };
+  const std::string id = co_await with_directory(app, exchange, target, add);
   const ordered_json answer = {{"watcherId", id}};
   co_await send_message(exchange, answer);
 }
@@ -220,7 +213,7 @@ Task<void> handle_watcher_events(App& app, Exchange& exchange) {
   for (const FileEvent& event : co_await app.e2b->watchers.take(exchange, id))
     events.push_back(event_json(event));
   const ordered_json answer = {{"events", std::move(events)}};
-  co_await send_claimed(exchange, json_text(answer));
+  co_await exchange.send(200, "application/json", json_text(answer));  // exchange.memory holds it already
 }
 
 Task<void> handle_watcher_remove(App& app, Exchange& exchange) {

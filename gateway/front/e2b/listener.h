@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "gateway/front/e2b/record.h"
 #include "gateway/front/e2b/watchers.h"
@@ -25,7 +26,7 @@ namespace e2b {
 struct ProcessInfo {
   std::string tenant, cmd, cwd, tag;
   std::vector<std::string> args;
-  std::vector<std::pair<std::string, std::string>> env;
+  Pairs env;
 };
 
 struct ListenerState {

@@ -202,12 +202,12 @@ json exec_body(const App& app, const Exchange& exchange, const json& body, const
   json env = {{"E2B_SANDBOX", "true"},
               {"E2B_SANDBOX_ID", exchange.agent_param},
               {"E2B_TEMPLATE_ID", record.template_id}};
-  for (const auto& [name, value] : record.env) env[name] = value;
-  for (const auto& item : object_in(process, "envs").items()) {
-    if (!item.value().is_string()) throw invalid_request("`process.envs` must be an object of strings");
-    info.env.emplace_back(item.key(), item.value().get<std::string>());
-    env[item.key()] = item.value();
-  }
+  env.update(json(record.env));
+  const json& envs = object_in(process, "envs");
+  for (const json& each : envs)
+    if (!each.is_string()) throw invalid_request("`process.envs` must be an object of strings");
+  info.env = envs.get<Pairs>();
+  env.update(envs);
   info.cwd = text_field(process, "cwd").value_or("");
   info.tag = text_field(body, "tag").value_or("");
   if (info.tag.size() > kMostTag)
@@ -277,7 +277,7 @@ ordered_json process_json(const App& app, const LongExec& exec) {
   if (const ProcessInfo* info = info_of(app, exec)) {
     config["cmd"] = info->cmd;
     config["args"] = info->args;
-    for (const auto& [name, value] : info->env) config["envs"][name] = value;
+    config["envs"] = info->env;
     if (!info->cwd.empty()) config["cwd"] = info->cwd;
     if (!info->tag.empty()) process["tag"] = info->tag;
   }

@@ -5,24 +5,7 @@
 #include "lib/hash.h"
 
 namespace isogate::front::e2b {
-namespace {
-
 using nlohmann::json;
-
-json pairs_json(const Pairs& pairs) {
-  json object = json::object();
-  for (const auto& [name, value] : pairs) object[name] = value;
-  return object;
-}
-
-Pairs pairs_of(const json& object) {
-  Pairs pairs;
-  for (const auto& [name, value] : object.get_ref<const json::object_t&>())
-    pairs.emplace_back(name, value.get<std::string>());
-  return pairs;
-}
-
-}  // namespace
 
 std::string record_text(const Record& record) {
   // The key `door` is in records that exist.
@@ -30,8 +13,8 @@ std::string record_text(const Record& record) {
                      {"template", record.template_id},
                      {"token", record.token},
                      {"home", record.home},
-                     {"metadata", pairs_json(record.metadata)},
-                     {"env", pairs_json(record.env)},
+                     {"metadata", record.metadata},
+                     {"env", record.env},
                      {"started_ms", record.started_ms}};
   return text.dump();
 }
@@ -48,8 +31,8 @@ std::optional<Record> record_in(const std::string& text) {
     return Record{.template_id = record.at("template"),
                   .token = record.at("token"),
                   .home = record.at("home"),
-                  .metadata = pairs_of(record.at("metadata")),
-                  .env = pairs_of(record.at("env")),
+                  .metadata = record.at("metadata").get<Pairs>(),
+                  .env = record.at("env").get<Pairs>(),
                   .started_ms = record.at("started_ms").get_ref<const json::number_integer_t&>()};
   } catch (const json::exception&) {
     return std::nullopt;

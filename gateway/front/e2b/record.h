@@ -2,16 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 namespace isogate::front::e2b {
 
-using Pairs = std::vector<std::pair<std::string, std::string>>;
+using Pairs = std::map<std::string, std::string>;
 
 inline constexpr std::string_view kHome = "/home/user";  // as SDKs expect it
 

@@ -99,10 +99,6 @@ Task<void> send_message(Exchange& exchange, const nlohmann::ordered_json& messag
   co_await exchange.send(200, kMessage, text);
 }
 
-Task<void> send_claimed(Exchange& exchange, std::string message) {
-  co_await exchange.send(200, kMessage, message);
-}
-
 std::optional<std::chrono::milliseconds> rpc_timeout(const Exchange& exchange) {
   if (!exchange.has_header("Connect-Timeout-Ms")) return std::nullopt;
   return parse_timeout(exchange.header("Connect-Timeout-Ms"));

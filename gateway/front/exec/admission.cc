@@ -19,27 +19,6 @@ void list_as(bool may, T& one, std::list<T*>& turn) {
 
 }  // namespace
 
-Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
-  if (this == &other) return *this;
-  release();
-  owner_ = std::exchange(other.owner_, nullptr);
-  sandbox_ = std::exchange(other.sandbox_, nullptr);
-  stranded_ = std::exchange(other.stranded_, false);
-  return *this;
-}
-
-void Admission::Ticket::strand() {
-  if (owner_ == nullptr || std::exchange(stranded_, true)) return;
-  ++owner_->stranded_;
-}
-
-void Admission::Ticket::release() {
-  Admission* owner = std::exchange(owner_, nullptr);
-  Sandbox* sandbox = std::exchange(sandbox_, nullptr);
-  if (owner && std::exchange(stranded_, false)) --owner->stranded_;
-  if (owner) owner->give_back(*sandbox);
-}
-
 Admission::Answer Admission::admit(std::string_view tenant, std::string_view sandbox_id,
                                    std::string_view backend, Ready ready) {
   Sandbox& sandbox = find_or_make(tenant, sandbox_id, backend);

@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -36,27 +37,28 @@ class Admission {
 
   class Ticket {  // one running exec; given back when it goes
    public:
-    Ticket() = default;
-    Ticket(Ticket&& other) noexcept
-        : owner_(std::exchange(other.owner_, nullptr)),
-          sandbox_(std::exchange(other.sandbox_, nullptr)),
-          stranded_(std::exchange(other.stranded_, false)) {}
-    Ticket& operator=(Ticket&& other) noexcept;
-    Ticket(const Ticket&) = delete;
-    Ticket& operator=(const Ticket&) = delete;
-    ~Ticket() { release(); }
-    void release();
+    Ticket() : Ticket(nullptr, nullptr) {}
+    void release() { place_.reset(); }
     // No caller waits for it, but its host still works on it: it keeps its place, and no longer counts as
     // running.
-    void strand();
-    explicit operator bool() const { return owner_ != nullptr; }
+    void strand() {
+      if (place_ && !std::exchange(place_.get_deleter().stranded, true))
+        ++place_.get_deleter().owner->stranded_;
+    }
+    explicit operator bool() const { return place_ != nullptr; }
 
    private:
     friend class Admission;
-    Ticket(Admission* owner, Sandbox* sandbox) : owner_(owner), sandbox_(sandbox) {}
-    Admission* owner_ = nullptr;
-    Sandbox* sandbox_ = nullptr;
-    bool stranded_ = false;
+    struct GiveBack {
+      Admission* owner = nullptr;
+      bool stranded = false;
+      void operator()(Sandbox* sandbox) const {
+        if (stranded) --owner->stranded_;
+        owner->give_back(*sandbox);
+      }
+    };
+    Ticket(Admission* owner, Sandbox* sandbox) : place_(sandbox, GiveBack{owner}) {}
+    std::unique_ptr<Sandbox, GiveBack> place_;
   };
   struct Queued {
     uint64_t waiter = 0;  // for cancel()

@@ -3,12 +3,26 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <utility>
 
 namespace isogate::front {
 namespace {
 
 // Inode numbers of the initial namespaces, the same on every Linux kernel (include/linux/proc_ns.h).
 constexpr uint64_t kInitialPid = 0xEFFFFFFC, kInitialIpc = 0xEFFFFFFF, kInitialUts = 0xEFFFFFFE;
+
+struct NamespaceKind {
+  const char* name;
+  uint64_t Namespaces::*host;
+  uint64_t isogate_evidence::*inside;
+  uint64_t initial;
+};
+constexpr NamespaceKind kNamespaceKinds[] = {
+    {"mnt", &Namespaces::mnt, &isogate_evidence::ns_mnt, 0},
+    {"pid", &Namespaces::pid, &isogate_evidence::ns_pid, kInitialPid},
+    {"net", &Namespaces::net, &isogate_evidence::ns_net, 0},
+    {"ipc", &Namespaces::ipc, &isogate_evidence::ns_ipc, kInitialIpc},
+    {"uts", &Namespaces::uts, &isogate_evidence::ns_uts, kInitialUts}};
 
 struct Findings {
   std::string text;
@@ -21,37 +35,25 @@ bool another_kernel(uint32_t locality) {
 
 void check_namespaces(const isogate_evidence& found, const Claim& claim, const Namespaces& host,
                       Findings& out) {
-  struct Row {
-    const char* name;
-    uint64_t inside, host, initial;
-  };
-  const Row rows[] = {{"mnt", found.ns_mnt, host.mnt, 0},
-                      {"pid", found.ns_pid, host.pid, kInitialPid},
-                      {"net", found.ns_net, host.net, 0},
-                      {"ipc", found.ns_ipc, host.ipc, kInitialIpc},
-                      {"uts", found.ns_uts, host.uts, kInitialUts}};
   bool comparable = !another_kernel(claim.locality);
-  for (const Row& row : rows) {
-    std::string name = std::string("its ") + row.name + " namespace ";
-    if (row.inside == 0 || (comparable && row.host == 0))
+  for (const NamespaceKind& kind : kNamespaceKinds) {
+    std::string name = std::string("its ") + kind.name + " namespace ";
+    const uint64_t inside = found.*kind.inside, outside = host.*kind.host;
+    if (inside == 0 || (comparable && outside == 0))
       out.add(name + "could not be compared");
-    else if ((comparable && row.inside == row.host) || row.inside == row.initial)
+    else if ((comparable && inside == outside) || inside == kind.initial)
       out.add(name + "is the host's");
   }
 }
 
 void check_privileges(const isogate_evidence& found, Findings& out) {
-  struct Row {
-    const char* name;
-    uint64_t bits;
-  };
-  const Row rows[] = {{"inheritable", found.cap_inheritable},
-                      {"permitted", found.cap_permitted},
-                      {"effective", found.cap_effective},
-                      {"bounding", found.cap_bounding},
-                      {"ambient", found.cap_ambient}};
-  for (const Row& row : rows)
-    if (row.bits != 0) out.add(std::string("its ") + row.name + " capabilities are not empty");
+  const std::pair<const char*, uint64_t> sets[] = {{"inheritable", found.cap_inheritable},
+                                                   {"permitted", found.cap_permitted},
+                                                   {"effective", found.cap_effective},
+                                                   {"bounding", found.cap_bounding},
+                                                   {"ambient", found.cap_ambient}};
+  for (const auto& [name, bits] : sets)
+    if (bits != 0) out.add(std::string("its ") + name + " capabilities are not empty");
   if (found.no_new_privs != 1) out.add("no_new_privs is not set");
   if (found.seccomp_mode != 2) out.add("it runs under no seccomp filter");
 }
@@ -90,19 +92,11 @@ void check_limits(const Limits& in_force, const Limits& asked, Findings& out) {
 
 Result<Namespaces> own_namespaces() {
   Namespaces own;
-  struct Row {
-    const char* path;
-    uint64_t* inode;
-  };
-  const Row rows[] = {{"/proc/self/ns/mnt", &own.mnt},
-                      {"/proc/self/ns/pid", &own.pid},
-                      {"/proc/self/ns/net", &own.net},
-                      {"/proc/self/ns/ipc", &own.ipc},
-                      {"/proc/self/ns/uts", &own.uts}};
-  for (const Row& row : rows) {
+  for (const NamespaceKind& kind : kNamespaceKinds) {
+    const std::string path = std::string("/proc/self/ns/") + kind.name;
     struct stat status {};
-    if (::stat(row.path, &status) != 0) return os_error(std::string("cannot look at ") + row.path, errno);
-    *row.inode = status.st_ino;
+    if (::stat(path.c_str(), &status) != 0) return os_error("cannot look at " + path, errno);
+    own.*kind.host = status.st_ino;
   }
   return own;
 }

@@ -57,7 +57,9 @@ std::string within(std::chrono::seconds limit) {
 
 // Throws ApiError.
 OnBehalf place_for_call(const Lease& lease, bool durable) {
-  return lease.with_place(lease.backend->gate.enter(lease.sandbox->row.tenant, durable));
+  const std::string& tenant = lease.sandbox->row.tenant;
+  auto place = lease.backend->file_calls.enter(tenant);
+  return lease.with_place(std::move(place), durable ? lease.backend->durable_writes.enter(tenant) : nullptr);
 }
 
 }  // namespace

@@ -128,13 +128,14 @@ class Lease {
     sandbox->calling.notify();
   }
 
-  // On whose behalf a call takes this place at its backend.
-  [[nodiscard]] OnBehalf with_place(CallGate::Ticket ticket) const {
-    struct Place {
-      std::shared_ptr<Backend> backend;  // has the gate
-      CallGate::Ticket ticket;
+  // On whose behalf a call takes this place at its backend, or these two.
+  [[nodiscard]] OnBehalf with_place(std::shared_ptr<void> place, std::shared_ptr<void> also = nullptr) const {
+    struct Places {
+      std::shared_ptr<Backend> backend;  // has the gates
+      std::shared_ptr<void> one, other;
     };
-    return {sandbox->row.tenant, std::make_shared<Place>(Place{backend, std::move(ticket)})};
+    return {sandbox->row.tenant,
+            std::make_shared<Places>(Places{backend, std::move(place), std::move(also)})};
   }
   // What a call came back with, if it is the sandbox's end.
   void note(isogate_status status) const {

@@ -53,8 +53,8 @@ struct SandboxChanges::Opening {
   bool intended = false;  // by this opening: nothing of an earlier one can be there
 
   asio::awaitable<void> run(const Wanted& wanted) {
-    std::optional<CallGate::Ticket> place;
-    if (for_a_call) place.emplace(backend.gate.enter(row.tenant));
+    std::shared_ptr<void> place;
+    if (for_a_call) place = backend.file_calls.enter(row.tenant);
     try {
       co_await open_as(wanted);
     } catch (const ApiError& error) {
@@ -441,7 +441,7 @@ asio::awaitable<void> SandboxChanges::finish_closing(SandboxPtr sandbox, const s
   const Change changing(sandbox);
   try {
     if (!backend) throw is_restarting(sandbox->row.backend);
-    const auto place = backend->gate.enter(sandbox->row.tenant);
+    const auto place = backend->file_calls.enter(sandbox->row.tenant);
     co_await wait_for_calls(*sandbox);
     co_await close(*sandbox, *backend, *sandbox->closing, request_id);
     if (purge) co_await records_.remove(*sandbox);

@@ -160,7 +160,7 @@ asio::awaitable<void> Sandboxes::end(std::string tenant, std::string agent, bool
     co_await changes.wait_for_calls(*sandbox);
     const bool was_lost = sandbox->row.state == SandboxRow::State::kLost;
     {
-      const auto place = backend->gate.enter(wanted.tenant);
+      const auto place = backend->file_calls.enter(wanted.tenant);
       const uint32_t mode = purge ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
       co_await changes.close(*sandbox, *backend, mode, wanted.request_id);
     }
@@ -188,7 +188,7 @@ asio::awaitable<SandboxPtr> Sandboxes::find_unrecorded(const std::string& id, co
     bool there = false;
     try {
       const Change changing(sandbox);
-      const auto place = backend->gate.enter(wanted.tenant);
+      const auto place = backend->file_calls.enter(wanted.tenant);
       const isogate_status found = co_await changes.attach_to_close(*sandbox, *backend, wanted.request_id);
       there = found == ISOGATE_OK;
     } catch (...) {

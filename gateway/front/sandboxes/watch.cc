@@ -19,7 +19,7 @@ OnBehalf place_for_watch(const Lease& lease) {
                    .message = std::to_string(kMostWatchesPerSandbox) +
                               " watches of this sandbox are under way; try again when one has ended",
                    .retry_after_sec = 1};
-  return lease.with_place(lease.backend->gate.enter_watch(lease.sandbox->row.tenant));
+  return lease.with_place(lease.backend->watches.enter(lease.sandbox->row.tenant));
 }
 
 }  // namespace

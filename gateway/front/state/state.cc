@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <future>
 #include <iterator>
 #include <mutex>
 #include <thread>
@@ -22,12 +23,6 @@ constexpr std::chrono::milliseconds kGather{20};   // execs wait for others to s
 constexpr std::chrono::milliseconds kRetry{1000};  // after a failed write
 constexpr size_t kPruneAfter = 2000;               // execs between two prunings
 constexpr int64_t kClockMovedMs = 2000;            // less is not followed
-
-template <typename T>
-void prepend(std::vector<T>& to, std::vector<T>& front) {
-  front.insert(front.end(), std::make_move_iterator(to.begin()), std::make_move_iterator(to.end()));
-  to = std::move(front);
-}
 
 }  // namespace
 
@@ -58,7 +53,7 @@ class State::Writer {
 
   void touch(std::string sandbox_id, int64_t last_used_ms) {
     std::lock_guard lock(mutex_);
-    int64_t& latest = touches_[std::move(sandbox_id)];
+    int64_t& latest = pending_.touches[std::move(sandbox_id)];
     latest = std::max(latest, last_used_ms);
     wake(false);
   }
@@ -79,14 +74,8 @@ class State::Writer {
     std::lock_guard lock(mutex_);
     auto known = known_.find(exec_id);
     if (known == known_.end()) return;
-    int64_t seq = known->second;
-    if (!pending_.opened.empty() && seq >= pending_.opened.front().seq) {
-      std::optional<ExecOutcome>& ended =
-          pending_.opened[static_cast<size_t>(seq - pending_.opened.front().seq)].row.ended;
-      if (!ended) ended = std::move(outcome);
-    } else {
-      pending_.closed.push_back({seq, std::move(outcome)});
-    }
+    ClosedExec closed{known->second, std::move(outcome)};
+    if (!end_in(pending_.opened, closed)) pending_.closed.push_back(std::move(closed));
     wake(false);
   }
 
@@ -107,18 +96,10 @@ class State::Writer {
 
   template <typename T>
   Result<T> wait_for(std::function<Result<T>(const Result<void>&)> work) {
-    std::mutex mutex;
-    std::condition_variable ready;
-    std::optional<Result<T>> answer;
-    then([&](const Result<void>& before) {
-      Result<T> made = work(before);
-      std::lock_guard lock(mutex);
-      answer = std::move(made);
-      ready.notify_one();
-    });
-    std::unique_lock lock(mutex);
-    ready.wait(lock, [&] { return answer.has_value(); });
-    return *std::move(answer);
+    const auto answer = std::make_shared<std::promise<Result<T>>>();  // which set_value() may use longer
+    auto made = answer->get_future();
+    then([answer, &work](const Result<void>& before) { answer->set_value(work(before)); });
+    return made.get();
   }
 
   // What could not be written yet is still pending.
@@ -222,8 +203,6 @@ class State::Writer {
   StateBatch take() {
     awake_ = urgent_ = false;
     StateBatch batch = std::exchange(pending_, {});
-    for (auto& [id, used] : touches_) batch.touches.push_back({id, used});
-    touches_.clear();
     in_flight_ = batch.opened.size() + batch.closed.size();
     return batch;
   }
@@ -247,19 +226,21 @@ class State::Writer {
   void put_back(StateBatch& batch) {
     std::lock_guard lock(mutex_);
     in_flight_ = 0;
-    for (ClosedExec& closed : pending_.closed) fold(batch, closed);
-    std::erase_if(pending_.closed, [](const ClosedExec& closed) { return closed.seq == 0; });
-    prepend(pending_.opened, batch.opened);
-    prepend(pending_.closed, batch.closed);
-    for (Touch& touch : batch.touches) touches_.emplace(std::move(touch.sandbox_id), touch.last_used_ms);
+    for (ClosedExec& closed : std::exchange(pending_.closed, {}))
+      if (!end_in(batch.opened, closed)) batch.closed.push_back(std::move(closed));
+    std::vector<NewExec> since = std::exchange(pending_.opened, std::move(batch.opened));
+    std::move(since.begin(), since.end(), std::back_inserter(pending_.opened));
+    pending_.closed = std::move(batch.closed);
+    pending_.touches.merge(batch.touches);
   }
 
-  static void fold(StateBatch& batch, ClosedExec& closed) {
-    if (batch.opened.empty() || closed.seq < batch.opened.front().seq) return;
+  // Of one that is not written yet. False: it is not among these.
+  static bool end_in(std::vector<NewExec>& opened, ClosedExec& closed) {
+    if (opened.empty() || closed.seq < opened.front().seq) return false;
     std::optional<ExecOutcome>& ended =
-        batch.opened[static_cast<size_t>(closed.seq - batch.opened.front().seq)].row.ended;
+        opened[static_cast<size_t>(closed.seq - opened.front().seq)].row.ended;
     if (!ended) ended = std::move(closed.outcome);
-    closed.seq = 0;
+    return true;
   }
 
   void report_health(const Result<void>& written) {
@@ -305,7 +286,6 @@ class State::Writer {
   mutable std::mutex mutex_;
   std::condition_variable signal_;
   StateBatch pending_;
-  std::unordered_map<std::string, int64_t> touches_;
   std::unordered_map<std::string, int64_t> known_;  // exec_id → seq, of all rows there are
   std::vector<Query> queries_;
   size_t in_flight_ = 0;  // execs in the batch that is being written

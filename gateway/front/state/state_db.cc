@@ -160,20 +160,18 @@ std::vector<ExecRow> select_execs(Session& session, Int64 clock_ahead, const std
 }
 
 void put_sandbox(Session& session, const SandboxRow& row, Int64 clock_ahead) {
-  std::string state(state_name(row.state)), id = row.sandbox_id, tenant = row.tenant, agent = row.agent_id;
-  std::string backend = row.backend, handle = row.handle, path = row.path, image = row.image;
-  std::string e2b_record = row.e2b_record;
-  Int64 uid = row.uid, isolation = row.isolation, created = row.created_ms, used = row.last_used_ms;
-  Int64 expires = moved(row.expires_ms, clock_ahead);
   Poco::Nullable<Int64> disk;
   if (row.disk_limit_bytes) disk = static_cast<Int64>(std::min<uint64_t>(*row.disk_limit_bytes, INT64_MAX));
-  session << "INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", use(id),
-      use(tenant), use(agent), use(backend), use(handle), use(uid), use(path), use(isolation), use(created),
-      use(used), use(state), use(disk), use(image), use(expires), use(e2b_record), now;
+  session << "INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+      sql::bind(row.sandbox_id), sql::bind(row.tenant), sql::bind(row.agent_id), sql::bind(row.backend),
+      sql::bind(row.handle), sql::bind(Int64{row.uid}), sql::bind(row.path), sql::bind(Int64{row.isolation}),
+      sql::bind(row.created_ms), sql::bind(row.last_used_ms), sql::bind(std::string(state_name(row.state))),
+      sql::bind(disk), sql::bind(row.image), sql::bind(moved(row.expires_ms, clock_ahead)),
+      sql::bind(row.e2b_record), now;
 }
 
-void remove_sandbox(Session& session, std::string id) {
-  session << "DELETE FROM sandboxes WHERE sandbox_id = ?", use(id), now;
+void remove_sandbox(Session& session, const std::string& id) {
+  session << "DELETE FROM sandboxes WHERE sandbox_id = ?", sql::bind(id), now;
 }
 
 }  // namespace
@@ -221,12 +219,12 @@ struct StateDb::Impl {
   }
 
   void write_kept(const NewExec& exec) {
-    Int64 seq = exec.seq, deadline = moved(exec.row.kept->deadline_ms, clock_ahead);
-    Int64 flags = (exec.row.kept->stdin_open ? kStdinOpen : 0) | (exec.row.kept->pty ? kPty : 0);
-    Int64 bytes = static_cast<Int64>(exec.row.kept->kept_bytes);
+    const KeptTerms& kept = *exec.row.kept;
     keeps = true;
-    session << "INSERT INTO kept_execs VALUES (?, ?, ?, ?)", use(seq), use(deadline), use(flags), use(bytes),
-        now;
+    session << "INSERT INTO kept_execs VALUES (?, ?, ?, ?)", sql::bind(exec.seq),
+        sql::bind(moved(kept.deadline_ms, clock_ahead)),
+        sql::bind((kept.stdin_open ? kStdinOpen : 0) | (kept.pty ? kPty : 0)),
+        sql::bind(static_cast<Int64>(kept.kept_bytes)), now;
   }
 
   void forget_kept(const std::vector<ClosedExec>& closed) {
@@ -255,13 +253,10 @@ struct StateDb::Impl {
     forget_kept(closed);
   }
 
-  void write_touches(const std::vector<Touch>& touches) {
-    for (const Touch& touch : touches) {
-      std::string id = touch.sandbox_id;
-      Int64 used = touch.last_used_ms;
-      session << "UPDATE sandboxes SET last_used_ms = max(last_used_ms, ?) WHERE sandbox_id = ?", use(used),
-          use(id), now;
-    }
+  void write_touches(const StateBatch& batch) {
+    for (const auto& [id, last_used_ms] : batch.touches)
+      session << "UPDATE sandboxes SET last_used_ms = max(last_used_ms, ?) WHERE sandbox_id = ?",
+          sql::bind(last_used_ms), sql::bind(id), now;
   }
 
   void move_dates() {
@@ -278,7 +273,7 @@ struct StateDb::Impl {
     for (const SandboxChange& change : batch.sandboxes)
       change.remove ? remove_sandbox(session, change.row.sandbox_id)
                     : put_sandbox(session, change.row, clock_ahead);
-    write_touches(batch.touches);
+    write_touches(batch);
     write_opened(batch.opened);
     write_closed(batch.closed);
     if (batch.sandboxes.empty() && batch.opened.empty() && batch.closed.empty())
@@ -360,10 +355,8 @@ Result<std::vector<std::pair<std::string, int64_t>>> StateDb::load_exec_ids() {
 
 Result<std::vector<ExecRow>> StateDb::load_exec(const std::string& exec_id, int64_t seq) {
   return guarded<std::vector<ExecRow>>("cannot load an exec", [&]() -> Result<std::vector<ExecRow>> {
-    std::string id = exec_id;
-    Int64 key = seq;
     return select_execs(impl_->session, impl_->ahead_on_disk, "WHERE seq = ? AND exec_id = ?",
-                        [&](Statement& statement) { statement, use(key), use(id); });
+                        [&](Statement& statement) { statement, sql::bind(seq), sql::bind(exec_id); });
   });
 }
 
@@ -384,7 +377,6 @@ bool StateDb::has_dates_to_move() const { return impl_->clock_ahead != impl_->ah
 Result<std::vector<std::string>> StateDb::prune(size_t keep, int64_t oldest_ms) {
   Result<Strings> pruned = guarded<Strings>("cannot prune the state database", [&]() -> Result<Strings> {
     Session& session = impl_->session;
-    Int64 offset = static_cast<Int64>(keep), oldest = oldest_ms;
     Strings ids;
     Numbers keys;
     impl_->set_durable(false);
@@ -392,7 +384,7 @@ Result<std::vector<std::string>> StateDb::prune(size_t keep, int64_t oldest_ms) 
     session << "SELECT exec_id, seq FROM execs WHERE ended_ms < ? OR seq IN (SELECT seq FROM (SELECT seq, "
                "ended_ms, row_number() OVER (PARTITION BY tenant ORDER BY ended_ms DESC, seq DESC) AS place "
                "FROM execs WHERE ended_ms IS NOT NULL) ORDER BY place, ended_ms DESC LIMIT -1 OFFSET ?)",
-        use(oldest), use(offset), into(ids), into(keys), now;
+        sql::bind(oldest_ms), sql::bind(static_cast<Int64>(keep)), into(ids), into(keys), now;
     if (!keys.empty()) session << "DELETE FROM execs WHERE seq = ?", use(keys), now;
     run(session, "COMMIT");
     return ids;

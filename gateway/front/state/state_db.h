@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "gateway/front/state/state.h"
@@ -27,15 +29,10 @@ struct ClosedExec {
   ExecOutcome outcome;
 };
 
-struct Touch {
-  std::string sandbox_id;
-  int64_t last_used_ms = 0;
-};
-
 struct StateBatch {
-  std::vector<SandboxChange> sandboxes;  // applied in order
-  std::vector<Touch> touches;
-  std::vector<NewExec> opened;  // in order of seq, without gaps
+  std::vector<SandboxChange> sandboxes;              // applied in order
+  std::unordered_map<std::string, int64_t> touches;  // last_used_ms by sandbox_id
+  std::vector<NewExec> opened;                       // in order of seq, without gaps
   std::vector<ClosedExec> closed;
 };
 

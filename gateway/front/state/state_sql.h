@@ -14,6 +14,7 @@ namespace isogate::front::sql {
 using Poco::Int64;
 using Poco::Data::Session;
 using Poco::Data::Statement;
+using Poco::Data::Keywords::bind;  // a copy; sql::bind(), or std::bind() is found
 using Poco::Data::Keywords::into;
 using Poco::Data::Keywords::now;
 using Poco::Data::Keywords::use;
