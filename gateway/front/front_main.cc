@@ -94,24 +94,12 @@ uint32_t connections_of(const LimitsConfig& limits) {
 // Of that quarter: files of output, which an exec keeps when it has ended.
 uint64_t spool_files() { return descriptors() / 32; }
 
-uint32_t connections_per_peer(const LimitsConfig& limits, uint32_t all) {
-  if (limits.max_connections_per_peer != 0) return limits.max_connections_per_peer;
-  return std::max(all - std::max(all / 4, 1u), 1u);
-}
-
-ServerLimits limits_of(const Config& config) {
-  const LimitsConfig& limits = config.limits;
-  const uint32_t connections = connections_of(limits);
-  return {connections,
-          connections_per_peer(limits, connections),
-          limits.max_header_bytes,
-          limits.max_headers,
-          limits.max_requests_per_connection,
-          limits.min_bytes_per_sec,
-          std::chrono::seconds(limits.header_timeout_sec),
-          std::chrono::seconds(limits.body_idle_timeout_sec),
-          std::chrono::seconds(limits.idle_timeout_sec),
-          std::chrono::seconds(limits.write_timeout_sec)};
+// What the server admits.
+LimitsConfig admitted(LimitsConfig limits) {
+  const uint32_t all = limits.max_connections = connections_of(limits);
+  if (limits.max_connections_per_peer == 0)
+    limits.max_connections_per_peer = std::max(all - std::max(all / 4, 1u), 1u);
+  return limits;
 }
 
 // The front's life: from the supervisor's `start` to `drained`.
@@ -234,16 +222,14 @@ class Front {
       }
     }
     server_.emplace(
-        io_, limits_of(config),
+        io_, admitted(config.limits),
         ServerHooks{
             .look_at_origin =
                 [this](Exchange& exchange) { look_at_origin(exchange, app_.config.cors.origins); },
             .route =
-                [this](Exchange& exchange, const ListenerInfo& listener, std::string_view method,
-                       std::string_view target) {
-                  if (listener.kind == ListenerKind::kE2b) return e2b::route(app_, exchange, method, target);
-                  if (!route_to_port(exchange, app_.config.ports.domain))
-                    route_exchange(exchange, method, target);
+                [this](Exchange& exchange, const ListenerInfo& listener) {
+                  if (listener.kind == ListenerKind::kE2b) return e2b::route(app_, exchange);
+                  if (!route_to_port(exchange, app_.config.ports.domain)) route_exchange(exchange);
                 },
             .authenticate =
                 [this](Exchange& exchange, const ListenerInfo& listener, int uid, const std::string& peer) {
@@ -335,7 +321,7 @@ class Front {
     app_.backends.reconfigure(app_.config);
     app_.sandboxes.upkeep.release_removed();
     set_limits();
-    if (server_) server_->set_limits(limits_of(app_.config));
+    if (server_) server_->set_limits(admitted(app_.config.limits));
   }
 
   void set_limits() {

@@ -66,11 +66,17 @@ asio::awaitable<void> handle(Exchange& exchange) {
 struct Front {
   asio::io_context io{1};
   Server server{io,
-                {1000, 1000, 2048, 20, 50, 0, std::chrono::seconds(10), std::chrono::seconds(10),
-                 std::chrono::seconds(10), std::chrono::seconds(10)},
-                {[](Exchange&) {},
-                 [](Exchange& exchange, const ListenerInfo&, std::string_view method,
-                    std::string_view target) { route_exchange(exchange, method, target); },
+                {.max_connections = 1000,
+                 .max_connections_per_peer = 1000,
+                 .max_requests_per_connection = 50,
+                 .max_header_bytes = 2048,
+                 .max_headers = 20,
+                 .header_timeout_sec = 10,
+                 .body_idle_timeout_sec = 10,
+                 .idle_timeout_sec = 10,
+                 .write_timeout_sec = 10,
+                 .min_bytes_per_sec = 0},
+                {[](Exchange&) {}, [](Exchange& exchange, const ListenerInfo&) { route_exchange(exchange); },
                  [](Exchange&, const ListenerInfo&, int, const std::string&) {}, handle,
                  [](const Exchange& exchange, const ListenerInfo&, const ApiError& error) {
                    return std::pair(error.http_status(), error.body(exchange.request_id));

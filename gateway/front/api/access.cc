@@ -3,7 +3,6 @@
 #include "gateway/front/api/router.h"
 #include "gateway/front/base/names.h"
 #include "gateway/front/http/certificate_names.h"
-#include "gateway/front/http/http_text.h"
 #include "lib/log.h"
 #include "lib/loopback.h"
 #include "lib/text.h"
@@ -55,11 +54,6 @@ ApiError too_many_wrong_keys(std::chrono::seconds wait) {
 
 namespace {
 
-Principal by_authorization(App& app, const Exchange& exchange, const ListenerInfo& listener,
-                           std::string_view authorization, const std::string& peer) {
-  return by_key(app, exchange, listener, bearer_token(authorization).value_or(""), peer);
-}
-
 // Without a key only of the listed origins.
 void refuse_pages(const App& app, const Exchange& exchange) {
   if (!origin_allowed(optional_header(exchange, "Origin"), optional_header(exchange, "Sec-Fetch-Site"),
@@ -78,7 +72,9 @@ std::optional<Principal> by_certificate(const App& app, const Exchange& exchange
 
 // Who connected is a proxy, and somebody else asks.
 void refuse_forwarded(const Exchange& exchange, const ListenerInfo& listener) {
-  if (!exchange.forwarded()) return;
+  bool forwarded = false;
+  exchange.each_header([&](std::string_view name, std::string_view) { forwarded |= names_a_proxy(name); });
+  if (!forwarded) return;
   throw ApiError{.code = Code::kUnauthenticated,
                  .message = std::string("a proxy sent this request on, so it needs a key: send ") +
                             credential_of(exchange, listener)};
@@ -124,13 +120,11 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, in
                   const std::string& peer) {
   if (listener.kind == ListenerKind::kMetrics) return only_metrics(exchange);
   if (exchange.route->needs == Needs::kNothing) return;
-  if (exchange.route->needs == Needs::kKeyOfPort && exchange.has_header(kKeyHeader)) {
-    exchange.principal =
-        by_authorization(app, exchange, listener, "Bearer " + std::string(exchange.header(kKeyHeader)), peer);
-    return;
-  }
-  if (const auto authorization = exchange.header("Authorization"); !authorization.empty()) {
-    exchange.principal = by_authorization(app, exchange, listener, authorization, peer);
+  std::string authorization(exchange.header("Authorization"));
+  if (exchange.route->needs == Needs::kKeyOfPort && exchange.has_header(kKeyHeader))
+    authorization = "Bearer " + std::string(exchange.header(kKeyHeader));
+  if (!authorization.empty()) {
+    exchange.principal = by_key(app, exchange, listener, bearer_token(authorization).value_or(""), peer);
     return;
   }
   std::optional<Principal> principal;

@@ -57,13 +57,8 @@ class Skipped {
   void add(std::string_view path, std::string_view reason) {
     ++total_;
     if (list_.size() + path.size() > kMostSkippedBytes) return;
-    list_.append(list_.empty() ? "{\"path\":" : ",{\"path\":");
-    if (is_utf8(path)) {
-      append_json_string(list_, path);
-    } else {
-      append_json_string(list_, base64_encode(path));
-      list_ += ",\"path_encoding\":\"base64\"";
-    }
+    list_ += list_.empty() ? "{" : ",{";
+    append_name(list_, "path", path, is_utf8(path));
     list_.append(",\"reason\":\"").append(reason).append("\"}");
   }
   [[nodiscard]] uint64_t total() const { return total_; }
@@ -139,7 +134,6 @@ class ArchiveDownload {
     watch_client();
     const Headers headers = {{"Content-Disposition", "attachment"}, {"Content-Security-Policy", "sandbox"}};
     co_await exchange_.begin(200, "application/x-tar", std::nullopt, headers);
-    std::string failed;
     try {
       if (top.type == ISOGATE_ENTRY_DIRECTORY) {
         co_await send_tree(top);
@@ -148,11 +142,10 @@ class ArchiveDownload {
       }
       writer_.finish();
       co_await exchange_.write(out_);
-      co_return co_await exchange_.finish();
+      co_await exchange_.finish();
     } catch (const ApiError& error) {
-      failed = error.message;
+      cut(error.message);
     }
-    cut(failed);
   }
 
   // Frees what run() has left, however it has ended.

@@ -1,6 +1,5 @@
 #include "gateway/front/api/attach.h"
 
-#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <chrono>
 #include <csignal>
@@ -10,7 +9,6 @@
 #include "gateway/front/api/exec_json.h"
 #include "gateway/front/api/execs.h"
 #include "gateway/front/api/json_in.h"
-#include "lib/capabilities.h"
 #include "lib/text.h"
 
 namespace isogate::front {
@@ -22,30 +20,22 @@ using nlohmann::json;
 constexpr std::chrono::seconds kPassWithin{2};  // what a client that left has sent
 constexpr size_t kPart = 32768;                 // of output, in one message
 constexpr size_t kMostPending = 65536;          // for stdin, before no more is read
-constexpr size_t kMostReason = 120;             // of a close frame
 
 constexpr std::string_view kMessageFields[] = {"type", "signal", "cols", "rows"};
-
-std::string start_text(const LongExec& exec) {
-  std::string text = "{\"event\":\"start\",\"exec_id\":";
-  append_json_string(text, exec.answer().exec_id);
-  append_text(text, "backend", exec.answer().backend);
-  append_text(text, "isolation", isolation_name(exec.answer().isolation));
-  return text + "}";
-}
 
 std::string exit_text(const LongExec& exec) {
   std::string text = "{\"event\":\"exit\"";
   append_end(text, exec.answer(), is_truncated(exec));
-  append_refusal(text, exec);
+  append_not_started(text, exec.refusal());
   return text + "}";
 }
 
 }  // namespace
 
-Attachment::Attachment(std::shared_ptr<LongExec> exec, const Terms& terms) : exec_(std::move(exec)) {
-  reader_.emplace(exec_, terms.from);
-  if (!terms.read_only && exec_->input_open()) writer_.emplace(exec_);
+Attachment::Attachment(std::shared_ptr<LongExec> exec, const Offsets& from, bool read_only)
+    : exec_(std::move(exec)) {
+  reader_.emplace(exec_, from);
+  if (!read_only && exec_->input_open()) writer_.emplace(exec_);
 }
 
 uint64_t Attachment::most_bytes() const {
@@ -93,8 +83,7 @@ Task<void> Attachment::release_writer() {
 }
 
 void Attachment::end_input(uint16_t code, std::string reason) {
-  reason = printable(reason, kMostReason);
-  fault_.emplace(code, std::string(utf8_prefix(reason, kMostReason)));
+  fault_.emplace(code, std::move(reason));
   input_ended_ = true;
   exec_->changes().notify();
 }
@@ -159,7 +148,7 @@ void Attachment::obey(const std::string& text) {
 }
 
 Task<void> Attachment::send_output() {
-  co_await socket_->write(true, start_text(*exec_));
+  co_await socket_->write(true, start_event(exec_->answer()));
   while (!input_ended_) {
     const bool sent_out = co_await send_part(false);
     const bool sent_error = co_await send_part(true);
@@ -203,9 +192,5 @@ std::pair<uint16_t, uint16_t> size_in(const json& body) {
 }
 
 bool is_truncated(const LongExec& exec) { return exec.output(false).first() + exec.output(true).first() > 0; }
-
-void append_refusal(std::string& out, const LongExec& exec) {
-  if (exec.refusal()) append_not_started(out, *exec.refusal());
-}
 
 }  // namespace isogate::front

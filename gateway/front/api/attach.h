@@ -2,7 +2,6 @@
 // front's one thread.
 #pragma once
 
-#include <array>
 #include <boost/asio/any_io_executor.hpp>
 #include <cstdint>
 #include <memory>
@@ -18,13 +17,8 @@ namespace isogate::front {
 
 class Attachment {
  public:
-  struct Terms {
-    Offsets from;
-    bool read_only = false;
-  };
-
   // Throws ApiError: output_dropped, already_attached, invalid_request.
-  Attachment(std::shared_ptr<LongExec> exec, const Terms& terms);
+  Attachment(std::shared_ptr<LongExec> exec, const Offsets& from, bool read_only);
 
   // The largest message of a client, in bytes.
   [[nodiscard]] size_t most_message() const { return writer_ ? 128 * 1024 : 4096; }
@@ -59,7 +53,5 @@ int signal_in(const nlohmann::json& body);
 std::pair<uint16_t, uint16_t> size_in(const nlohmann::json& body);
 // Whether only a part of its output is kept.
 bool is_truncated(const LongExec& exec);
-// `,"error":{…}` of one that never ran.
-void append_refusal(std::string& out, const LongExec& exec);
 
 }  // namespace isogate::front

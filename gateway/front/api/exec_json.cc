@@ -70,10 +70,11 @@ void append_end(std::string& text, const ExecAnswer& answer, bool truncated) {
   if (!answer.message.empty()) append_text(text, "reason", answer.message);
 }
 
-void append_not_started(std::string& out, const ApiError& why) {
+void append_not_started(std::string& out, const std::optional<ApiError>& why) {
+  if (!why) return;
   out += ",\"error\":{\"code\":";
-  append_json_string(out, why.code_text());
-  append_text(out, "message", why.message);
+  append_json_string(out, why->code_text());
+  append_text(out, "message", why->message);
   out += '}';
 }
 
@@ -86,6 +87,8 @@ Task<void> write_artifacts(JsonAnswer& out, const ExecAnswer& answer) {
   }
   out.text += ']';
 }
+
+namespace {
 
 Task<void> write_end(JsonAnswer& out, const ExecAnswer& answer, bool truncated) {
   append_end(out.text, answer, truncated);
@@ -112,6 +115,42 @@ Task<void> write_unknown(Exchange& exchange, const ExecAnswer& answer, const Kep
   co_await write_answer(out, answer, kept);
   out.text += ApiError::closing(exchange.request_id);
   co_await out.end();
+}
+
+}  // namespace
+
+Task<void> send_answer(Exchange& exchange, const ExecAnswer& answer, const KeptOutput& kept) {
+  if (answer.outcome == Outcome::kUnknown) co_return co_await write_unknown(exchange, answer, kept);
+  JsonAnswer out(exchange);
+  co_await write_answer(out, answer, kept);
+  out.text += '\n';
+  co_await out.end();
+}
+
+std::string start_event(const ExecAnswer& so_far) {
+  std::string text = "{\"event\":\"start\",\"exec_id\":";
+  append_json_string(text, so_far.exec_id);
+  append_text(text, "backend", so_far.backend);
+  append_text(text, "isolation", isolation_name(so_far.isolation));
+  return text + "}";
+}
+
+Task<void> write_events(Exchange& exchange, EventFramer& framer, bool error) {
+  for (bool more = true; more;) {
+    std::string events;
+    more = framer.next(error, events);
+    if (!events.empty()) co_await exchange.write(events);
+  }
+}
+
+Task<void> send_exit(Exchange& exchange, const ExecAnswer& answer, bool truncated,
+                     const std::optional<ApiError>& not_started) {
+  JsonAnswer last(exchange);
+  last.text += "{\"event\":\"exit\"";
+  co_await write_end(last, answer, truncated);
+  append_not_started(last.text, not_started);
+  last.text += "}\n";
+  co_await last.end();
 }
 
 void trim_cut_end(std::string& kept) {

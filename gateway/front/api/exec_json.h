@@ -2,10 +2,12 @@
 // share. The front's one thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "gateway/front/exec/exec.h"
+#include "gateway/front/exec/ndjson.h"
 #include "gateway/front/http/json_answer.h"
 
 namespace isogate::front {
@@ -56,15 +58,20 @@ class Captured : public Output {
 
 // The members of how it ended, without the braces and the artifacts.
 void append_end(std::string& out, const ExecAnswer& answer, bool truncated);
-// `,"error":{…}`: why it was not started.
-void append_not_started(std::string& out, const ApiError& why);
+// `,"error":{…}`: why it was not started, if it was not.
+void append_not_started(std::string& out, const std::optional<ApiError>& why);
 // `,"artifacts":[…]`
 Task<void> write_artifacts(JsonAnswer& to, const ExecAnswer& answer);
-// Both.
-Task<void> write_end(JsonAnswer& to, const ExecAnswer& answer, bool truncated);
-// The object of a whole answer.
-Task<void> write_answer(JsonAnswer& to, const ExecAnswer& answer, const KeptOutput& kept);
-// Error outcome_unknown, with that object in its details.
-Task<void> write_unknown(Exchange& exchange, const ExecAnswer& answer, const KeptOutput& kept);
+// The whole answer; of an unknown outcome the error outcome_unknown, with that object in its details.
+Task<void> send_answer(Exchange& exchange, const ExecAnswer& answer, const KeptOutput& kept);
+
+// The first event of a stream, without its newline.
+std::string start_event(const ExecAnswer& so_far);
+// The events of what the framer keeps of one stream: made and written in parts, so that there is one at a
+// time.
+Task<void> write_events(Exchange& exchange, EventFramer& framer, bool error);
+// The last event, which ends the answer.
+Task<void> send_exit(Exchange& exchange, const ExecAnswer& answer, bool truncated,
+                     const std::optional<ApiError>& not_started);
 
 }  // namespace isogate::front

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "gateway/front/api/access.h"
 #include "gateway/front/api/exec_json.h"
@@ -16,9 +16,6 @@
 #include "gateway/front/api/long_execs.h"
 #include "gateway/front/api/router.h"
 #include "gateway/front/base/changes.h"
-#include "gateway/front/exec/ndjson.h"
-#include "gateway/front/http/json_answer.h"
-#include "lib/capabilities.h"
 #include "lib/redact.h"
 #include "lib/text.h"
 
@@ -35,6 +32,7 @@ constexpr size_t kMaxArgumentCount = 100000;
 constexpr size_t kMaxEnv = 4096;
 constexpr size_t kShown = 200;
 constexpr size_t kLookedAt = 4096;  // of an argv, whole arguments
+constexpr std::string_view kPtyFields[] = {"cols", "rows"};
 
 // What follows the name of a secret in an argv is one value, whatever spaces are in it.
 std::string without_value(std::span<const std::string> arguments, size_t at) {
@@ -90,13 +88,6 @@ void read_env(const json& body, const ExecConfig& rules, ExecSpec& spec) {
   }
 }
 
-void check_names(const ExecSpec& spec) {
-  if (spec.call.cwd.size() > kMaxPath)
-    throw invalid_request("`cwd` is longer than " + std::to_string(kMaxPath) + " bytes");
-  if (spec.call.user.size() > kMaxUser)
-    throw invalid_request("`user` is longer than " + std::to_string(kMaxUser) + " bytes");
-}
-
 void check_sizes(const ExecSpec& spec, bool by_shell) {
   if (spec.call.argv.size() > kMaxArgumentCount)
     throw invalid_request("`argv` has over " + std::to_string(kMaxArgumentCount) + " arguments");
@@ -120,35 +111,26 @@ void check_sizes(const ExecSpec& spec, bool by_shell) {
   }
 }
 
-void read_stdin(json& body, ParsedExec& parsed) {
-  parsed.stdin_encoding = text_field(body, "stdin_encoding").value_or("utf-8");
-  if (parsed.stdin_encoding != "utf-8" && parsed.stdin_encoding != "base64")
-    throw invalid_request("`stdin_encoding` must be utf-8 or base64");
-  parsed.stdin_text = take_text_field(body, "stdin");
+void check_members(const json& object, const std::string& name, std::span<const std::string_view> known) {
+  for (const auto& item : object.items()) {
+    if (std::ranges::find(known, item.key()) != known.end()) continue;
+    throw invalid_request("unknown field `" + name + "." + printable(item.key(), 80) + "`; " + name +
+                          " knows " + join(known, ", "));
+  }
 }
 
 void read_limits(const json& body, ExecSpec& spec) {
   const auto cgroup = body.find("cgroup");
   if (cgroup == body.end() || cgroup->is_null()) return;
   if (!cgroup->is_object()) throw invalid_request("`cgroup` must be an object");
-  size_t found = 0;
-  std::string known;
+  std::vector<std::string_view> known;
   for (const LimitKind& kind : kLimitKinds) {
     if (kind.most_of_exec == 0) continue;
-    known += (known.empty() ? "" : ", ") + std::string(kind.setting);
-    found += cgroup->contains(kind.setting) ? 1 : 0;
+    known.push_back(kind.setting);
     if (const auto value = count_field(*cgroup, kind.setting, kind.least_of_exec, kind.most_of_exec))
       spec.call.limits.set(kind.id, *value * kind.scale);
   }
-  if (found == cgroup->size()) return;
-  for (const auto& item : cgroup->items()) {
-    const bool is_limit = std::ranges::any_of(kLimitKinds, [&](const LimitKind& kind) {
-      return kind.most_of_exec != 0 && item.key() == kind.setting;
-    });
-    if (!is_limit)
-      throw invalid_request("unknown field `cgroup." + printable(item.key(), 80) + "`; cgroup knows " +
-                            known);
-  }
+  check_members(*cgroup, "cgroup", known);
 }
 
 double read_timeout(const json& body, const ExecConfig& rules, bool long_lived) {
@@ -182,10 +164,7 @@ void read_pty(const json& body, ParsedExec& parsed) {
   ipc::ExecCall& call = parsed.spec.call;
   call.cols = static_cast<uint16_t>(count_field(*pty, "cols", 1, kMostCells).value_or(80));
   call.rows = static_cast<uint16_t>(count_field(*pty, "rows", 1, kMostCells).value_or(24));
-  for (const auto& item : pty->items()) {
-    if (item.key() != "cols" && item.key() != "rows")
-      throw invalid_request("unknown field `pty." + printable(item.key(), 80) + "`; pty knows cols, rows");
-  }
+  check_members(*pty, "pty", kPtyFields);
   call.flags |= ISOGATE_EXEC_PTY;
   parsed.pty = parsed.stdin_open = true;
   const auto is_term = [](const auto& each) { return each.first == "TERM"; };
@@ -213,14 +192,16 @@ ParsedExec parse_exec(json& body, const ExecConfig& rules, const std::string& sh
   check_sizes(spec, by_shell);
   const std::span<const std::string> argv = spec.call.argv;
   spec.shown = journal_text(by_shell ? argv.subspan(2) : argv);
-  read_stdin(body, parsed);
+  parsed.stdin_encoding = encoding_field(body, "stdin_encoding");
+  parsed.stdin_text = take_text_field(body, "stdin");
   read_limits(body, spec);
   read_pty(body, parsed);
   if (bool_field(body, "merge_stderr").value_or(false)) spec.call.flags |= ISOGATE_EXEC_MERGE_STDERR;
   spec.timeout_sec = read_timeout(body, rules, parsed.long_lived);
   spec.call.cwd = text_field(body, "cwd").value_or("");
   spec.call.user = text_field(body, "user").value_or("");
-  check_names(spec);
+  check_path("cwd", spec.call.cwd);
+  check_user(spec.call.user);
   spec.artifact_dir = text_field(body, "artifact_dir");
   spec.backend = text_field(body, "backend");
   spec.min_isolation = isolation_field(body, "min_isolation");
@@ -251,11 +232,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   asio::awaitable<void> started(const ExecAnswer& so_far) override {
     exchange_.memory.add(framer_.most_bytes());
     so_far_ = so_far;
-    start_ = "{\"event\":\"start\",\"exec_id\":";
-    append_json_string(start_, so_far.exec_id);
-    append_text(start_, "backend", so_far.backend);
-    append_text(start_, "isolation", isolation_name(so_far.isolation));
-    start_ += "}\n";
+    start_ = start_event(so_far) + "\n";
     if (alive_) keep_alive();
     co_return;
   }
@@ -273,25 +250,18 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   [[nodiscard]] bool full(bool error) const override { return (error ? error_bytes_ : out_bytes_) >= cap_; }
 
   // Of what was announced, and refused all the same: the backend took long.
-  asio::awaitable<void> end_refused(const ApiError& why) {
-    JsonAnswer last(exchange_);
+  asio::awaitable<void> end_refused(const std::optional<ApiError>& why) {
     so_far_.outcome = Outcome::kNotStarted;
-    last.text += "{\"event\":\"exit\"";
-    co_await write_end(last, so_far_, false);
-    append_not_started(last.text, why);
-    last.text += "}\n";
-    co_await last.end();
+    co_await send_exit(exchange_, so_far_, false, why);
   }
 
   asio::awaitable<void> end(const ExecAnswer& answer) {
     framer_.finish();
     co_await in_turn([&] { return announce(); });
     for (const bool error : {false, true}) co_await send_kept(error);
-    JsonAnswer last(exchange_);
-    last.text += "{\"event\":\"exit\"";
-    co_await write_end(last, answer, answer.stdout_bytes > out_bytes_ || answer.stderr_bytes > error_bytes_);
-    last.text += "}\n";
-    co_await last.end();
+    const bool truncated = answer.stdout_bytes > out_bytes_ || answer.stderr_bytes > error_bytes_;
+    const std::optional<ApiError> none;
+    co_await send_exit(exchange_, answer, truncated, none);
   }
 
   // Announces what was taken, and pings after silence, from now to quiet().
@@ -309,7 +279,6 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   }
 
  private:
-  static constexpr std::chrono::milliseconds kPingAfter{15000};
   static constexpr std::chrono::milliseconds kTakenAfter{150};
 
   static asio::awaitable<void> ping(std::shared_ptr<Streamed> self) {
@@ -320,12 +289,10 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
       co_return;
     }
     try {
-      if (self->start_.empty()) {
-        co_await self->send("{\"event\":\"ping\"}\n");
-      } else {
-        co_await self->in_turn([&self] { return self->announce(); });
-        if (self->alive_) self->keep_alive();
-      }
+      co_await self->in_turn([&self] {
+        return self->start_.empty() ? self->exchange_.write("{\"event\":\"ping\"}\n") : self->announce();
+      });
+      if (self->alive_) self->keep_alive();
     } catch (const ClientGone&) {
       if (self->alive_) self->exchange_.watch_client().kill();
     }
@@ -341,22 +308,8 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
     co_await exchange_.write(event);
   }
 
-  // The events of what the framer keeps: made in turn, so that there is one part of them at a time.
   asio::awaitable<void> send_kept(bool error) {
-    bool more = true;
-    while (more) co_await in_turn([&] { return send_part(error, more); });
-    if (alive_) keep_alive();
-  }
-
-  asio::awaitable<void> send_part(bool error, bool& more) {
-    std::string events;
-    more = framer_.next(error, events);
-    if (!events.empty()) co_await exchange_.write(events);
-  }
-
-  asio::awaitable<void> send(std::string events) {
-    if (events.empty()) co_return;
-    co_await in_turn([&] { return exchange_.write(events); });
+    co_await in_turn([&] { return write_events(exchange_, framer_, error); });
     if (alive_) keep_alive();
   }
 
@@ -414,11 +367,7 @@ Task<void> handle_exec(App& app, Exchange& exchange) {
   Killer& killer = exchange.watch_client();
   const ExecAnswer answer = co_await run_exec(app, parsed.spec, captured, killer, exchange.memory);
   const KeptOutput& kept = captured.ended(answer);
-  if (answer.outcome == Outcome::kUnknown) co_return co_await write_unknown(exchange, answer, kept);
-  JsonAnswer out(exchange);
-  co_await write_answer(out, answer, kept);
-  out.text += '\n';
-  co_await out.end();
+  co_await send_answer(exchange, answer, kept);
 }
 
 Task<void> handle_exec_stream(App& app, Exchange& exchange) {
@@ -440,7 +389,7 @@ Task<void> handle_exec_stream(App& app, Exchange& exchange) {
   co_await streamed.quiet();
   if (failure) std::rethrow_exception(failure);
   if (refusal && !exchange.begun()) throw *refusal;
-  if (refusal) co_return co_await streamed.end_refused(*refusal);
+  if (refusal) co_return co_await streamed.end_refused(refusal);
   co_await streamed.end(*answer);
 }
 

@@ -5,7 +5,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "gateway/config/config.h"
 #include "gateway/front/exec/exec.h"

@@ -43,25 +43,19 @@ struct FileBody : FileRequest {
   json body;
 };
 
-enum class Path { kNeeded, kOptional };
-
-FileTarget parse_target(const json& body, Path path) {
-  FileTarget target;
-  const auto given = text_field(body, "path");
-  if (!given && path == Path::kNeeded) throw invalid_request("`path` is missing");
-  target.path = given.value_or("");
-  check_path("path", target.path);
-  target.scope = parse_scope(text_field(body, "scope").value_or("workspace"));
-  target.user = text_field(body, "user").value_or("");
-  return target;
+uint32_t parse_scope(std::string_view scope) {
+  if (scope == "workspace") return ISOGATE_SCOPE_WORKSPACE;
+  if (scope == "sandbox") return ISOGATE_SCOPE_SANDBOX;
+  throw invalid_request("`scope` must be workspace or sandbox");
 }
 
 // Keeps the parsed body alone, which has the size of its text.
-Task<FileBody> read_file_body(App& app, Exchange& exchange, Path path = Path::kNeeded) {
+Task<FileBody> read_file_body(App& app, Exchange& exchange, PathField path = PathField::kNeeded) {
   FileBody file;
   file.body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes * 3 / 2);
   const auto agent = text_field(file.body, "agent_id");
-  static_cast<FileRequest&>(file) = request_for(app.config, exchange, parse_target(file.body, path), agent);
+  static_cast<FileRequest&>(file) =
+      request_for(app.config, exchange, target_from_body(file.body, path), agent);
   co_return file;
 }
 
@@ -120,9 +114,7 @@ Task<void> handle_write(App& app, Exchange& exchange) {
   FileBody file = co_await read_file_body(app, exchange);
   auto text = take_text_field(file.body, "content");
   if (!text) throw invalid_request("`content` is missing");
-  const auto encoding = text_field(file.body, "encoding").value_or("utf-8");
-  if (encoding != "utf-8" && encoding != "base64")
-    throw invalid_request("`encoding` must be utf-8 or base64");
+  const auto encoding = encoding_field(file.body, "encoding");
   if (const auto mode = text_field(file.body, "mode")) {
     file.target.mode = parse_mode(*mode);
     file.target.flags |= ISOGATE_FILE_MODE_GIVEN;
@@ -142,7 +134,7 @@ Task<void> handle_write(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_list(App& app, Exchange& exchange) {
-  FileBody file = co_await read_file_body(app, exchange, Path::kOptional);
+  FileBody file = co_await read_file_body(app, exchange, PathField::kOptional);
   const uint64_t most = app.config.limits.list_max_entries;
   const bool recursive = bool_field(file.body, "recursive").value_or(false);
   const uint64_t limit = count_field(file.body, "limit", 1, most).value_or(most);
@@ -226,18 +218,10 @@ std::span<const Route> file_routes() { return kFileRoutes; }
 
 void append_entry(std::string& out, const ipc::Entry& entry) {
   out += '{';
-  if (is_utf8(entry.name)) {
-    out += "\"name\":";
-    append_json_string(out, entry.name);
-    out += ',';
-  } else {
-    out += "\"name\":\"";
-    append_base64(out, entry.name);
-    out += "\",\"name_encoding\":\"base64\",";
-  }
+  append_name(out, "name", entry.name, is_utf8(entry.name));
   std::array<char, 8> mode{};
   const auto end = std::to_chars(mode.data(), mode.data() + mode.size(), entry.mode & 07777, 8).ptr;
-  out.append("\"type\":\"")
+  out.append(",\"type\":\"")
       .append(type_name(entry.type))
       .append("\",\"size\":")
       .append(std::to_string(entry.size));
@@ -246,6 +230,14 @@ void append_entry(std::string& out, const ipc::Entry& entry) {
       .append("\",\"mtime_ms\":")
       .append(std::to_string(entry.mtime_ns / 1000000))
       .append("}");
+}
+
+void append_name(std::string& out, std::string_view key, std::string_view bytes, bool as_text) {
+  out.append("\"").append(key).append("\":");
+  if (as_text) return append_json_string(out, bytes);
+  out += '"';
+  append_base64(out, bytes);
+  out.append("\",\"").append(key).append("_encoding\":\"base64\"");
 }
 
 Task<FileContent> read_file(App& app, Exchange& exchange, FileRequest request, uint64_t cap) {
@@ -379,12 +371,6 @@ Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply,
   throw error;
 }
 
-uint32_t parse_scope(std::string_view scope) {
-  if (scope == "workspace") return ISOGATE_SCOPE_WORKSPACE;
-  if (scope == "sandbox") return ISOGATE_SCOPE_SANDBOX;
-  throw invalid_request("`scope` must be workspace or sandbox");
-}
-
 uint32_t parse_mode(std::string_view text) {
   const auto mode = number_in<uint32_t>(text, 8);
   if (!mode || *mode > 0777)
@@ -398,6 +384,22 @@ void check_path(std::string_view name, std::string_view path) {
                           " bytes");
   if (path.find('\0') != std::string_view::npos)
     throw invalid_request("`" + std::string(name) + "` holds a NUL byte: " + printable(path, 200));
+}
+
+void check_user(std::string_view user) {
+  if (user.size() > kMaxUser)
+    throw invalid_request("`user` is longer than " + std::to_string(kMaxUser) + " bytes");
+}
+
+FileTarget target_from_body(const json& body, PathField path) {
+  FileTarget target;
+  const auto given = text_field(body, "path");
+  if (!given && path == PathField::kNeeded) throw invalid_request("`path` is missing");
+  target.path = given.value_or("");
+  check_path("path", target.path);
+  target.scope = parse_scope(text_field(body, "scope").value_or("workspace"));
+  target.user = text_field(body, "user").value_or("");
+  return target;
 }
 
 FileTarget target_from_query(std::string path, std::string_view query) {
@@ -422,8 +424,7 @@ void check_unconditional(const Exchange& exchange) {
 
 FileRequest request_for(const Config& config, const Exchange& exchange, FileTarget target,
                         const std::optional<std::string>& agent_in_body) {
-  if (target.user.size() > kMaxUser)
-    throw invalid_request("`user` is longer than " + std::to_string(kMaxUser) + " bytes");
+  check_user(target.user);
   target.request_id = exchange.request_id;
   target.idle = std::chrono::seconds(config.limits.body_idle_timeout_sec);
   uint64_t needed = 0;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,11 +19,14 @@ namespace isogate::front {
 inline constexpr size_t kMaxPath = 4095;  // PATH_MAX less its NUL
 inline constexpr size_t kMaxUser = 255;
 
-uint32_t parse_scope(std::string_view scope);
 uint32_t parse_mode(std::string_view text);  // octal
 // Refuses a path that is too long, or holds a NUL byte; any other byte may be in a name.
 void check_path(std::string_view name, std::string_view path);
+void check_user(std::string_view user);
 
+// `path`, `scope` and `user` of a body.
+enum class PathField { kNeeded, kOptional };
+FileTarget target_from_body(const nlohmann::json& body, PathField path = PathField::kNeeded);
 // `scope` and `user` of the query, with this path.
 FileTarget target_from_query(std::string path, std::string_view query);
 
@@ -66,6 +70,8 @@ Task<Listing> list_directory(App& app, Exchange& exchange, FileRequest request, 
                              uint64_t limit);
 // An object; a name that is not UTF-8 is base64, with `name_encoding`.
 void append_entry(std::string& out, const ipc::Entry& entry);
+// `"key":"…"`: as text, or as base64, with `key_encoding`.
+void append_name(std::string& out, std::string_view key, std::string_view bytes, bool as_text);
 
 // A call without a file's body: its reply, which is a success. A client that disconnects cancels
 // it.

@@ -17,6 +17,12 @@ namespace {
 
 constexpr size_t kLarge = 256 * 1024;
 
+// On the other thread, if there are many bytes to work on.
+Task<void> work_on(size_t bytes, Elsewhere& elsewhere, Exchange& exchange, std::function<void()> work) {
+  if (bytes < kLarge) co_return work();
+  co_await elsewhere.run(exchange.principal.tenant, exchange.watch_client(), std::move(work));
+}
+
 }  // namespace
 
 void require_type(const Exchange& exchange, std::string_view type) {
@@ -36,17 +42,12 @@ Task<nlohmann::json> parse_text(Elsewhere& elsewhere, Exchange& exchange, std::s
                                 std::span<const std::string_view> fields) {
   const auto body = std::make_shared<nlohmann::json>();
   const auto kept = std::make_shared<uint64_t>(0);
-  const bool large = text.size() >= kLarge;
+  const size_t size = text.size();
   std::function<void()> parse = [body, kept, text = std::move(text), fields] {
     *body = parse_body(text, fields);
     *kept = kept_bytes(*body);
   };
-  if (large) {
-    co_await elsewhere.run(exchange.principal.tenant, exchange.watch_client(), std::move(parse));
-  } else {
-    parse();
-    parse = {};
-  }
+  co_await work_on(size, elsewhere, exchange, std::move(parse));
   exchange.memory.hold(*kept);
   co_return std::move(*body);
 }
@@ -54,14 +55,10 @@ Task<nlohmann::json> parse_text(Elsewhere& elsewhere, Exchange& exchange, std::s
 Task<std::string> decode_field(Elsewhere& elsewhere, Exchange& exchange, std::string_view name,
                                std::string text, std::string_view encoding) {
   if (encoding != "base64") co_return text;
-  const bool large = text.size() >= kLarge;
+  const size_t size = text.size();
   const auto bytes = std::make_shared<std::optional<std::string>>();
   std::function<void()> decode = [bytes, text = std::move(text)] { *bytes = base64_decode(text); };
-  if (large) {
-    co_await elsewhere.run(exchange.principal.tenant, exchange.watch_client(), std::move(decode));
-  } else {
-    decode();
-  }
+  co_await work_on(size, elsewhere, exchange, std::move(decode));
   if (!*bytes) throw invalid_request("`" + std::string(name) + "` is not valid base64");
   co_return std::move(**bytes);
 }

@@ -163,6 +163,12 @@ std::optional<uint64_t> count_field(const json& body, std::string_view name, uin
   return count;
 }
 
+std::string encoding_field(const json& body, std::string_view name) {
+  std::string encoding = text_field(body, name).value_or("utf-8");
+  if (encoding != "utf-8" && encoding != "base64") wrong_type(name, "utf-8 or base64");
+  return encoding;
+}
+
 std::optional<uint32_t> isolation_field(const json& body, std::string_view name) {
   const auto text = text_field(body, name);
   if (!text) return std::nullopt;

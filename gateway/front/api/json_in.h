@@ -25,6 +25,8 @@ std::optional<std::string> take_text_field(nlohmann::json& body, std::string_vie
 std::optional<bool> bool_field(const nlohmann::json& body, std::string_view name);
 std::optional<uint64_t> count_field(const nlohmann::json& body, std::string_view name, uint64_t least,
                                     uint64_t most);
+// utf-8 (when absent) or base64; another one is an error.
+std::string encoding_field(const nlohmann::json& body, std::string_view name);
 std::optional<uint32_t> isolation_field(const nlohmann::json& body,
                                         std::string_view name);  // ISOGATE_ISOLATION_*
 std::optional<double> number_field(const nlohmann::json& body, std::string_view name);

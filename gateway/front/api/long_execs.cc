@@ -11,7 +11,6 @@
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/api/router.h"
 #include "gateway/front/exec/long_execs.h"
-#include "gateway/front/exec/ndjson.h"
 #include "lib/capabilities.h"
 #include "lib/text.h"
 
@@ -44,8 +43,7 @@ void append_kept(std::string& out, std::string_view key, const KeptStream& strea
   out += '}';
 }
 
-// What holds while it runs and afterwards.
-void append_begin(std::string& out, const LongExec& exec) {
+void append_state(std::string& out, const LongExec& exec) {
   out += "{\"exec_id\":";
   append_json_string(out, exec.answer().exec_id);
   append_text(out, "agent_id", exec.agent());
@@ -56,16 +54,12 @@ void append_begin(std::string& out, const LongExec& exec) {
   append_text(out, "stdin", exec.input_open() ? "open" : "closed");
   append_kept(out, "stdout", exec.output(false));
   append_kept(out, "stderr", exec.output(true));
-}
-
-void append_state(std::string& text, const LongExec& exec) {
-  append_begin(text, exec);
   if (exec.has_result()) {
-    append_end(text, exec.answer(), is_truncated(exec));
-    append_refusal(text, exec);
+    append_end(out, exec.answer(), is_truncated(exec));
+    append_not_started(out, exec.refusal());
   } else {
-    append_text(text, "backend", exec.answer().backend);
-    append_text(text, "isolation", isolation_name(exec.answer().isolation));
+    append_text(out, "backend", exec.answer().backend);
+    append_text(out, "isolation", isolation_name(exec.answer().isolation));
   }
 }
 
@@ -83,12 +77,7 @@ Task<void> send_result(Exchange& exchange, const LongExec& exec) {
   KeptOutput kept{exec.output(false).end().text(), exec.output(true).end().text()};
   if (exec.output(false).end().first() > 0) trim_cut_beginning(kept.out);
   if (exec.output(true).end().first() > 0) trim_cut_beginning(kept.error);
-  if (exec.answer().outcome == Outcome::kUnknown)
-    co_return co_await write_unknown(exchange, exec.answer(), kept);
-  JsonAnswer out(exchange);
-  co_await write_answer(out, exec.answer(), kept);
-  out.text += '\n';
-  co_await out.end();
+  co_await send_answer(exchange, exec.answer(), kept);
 }
 
 // Of one that the journal knows alone.
@@ -214,13 +203,6 @@ Task<void> handle_output(App& app, Exchange& exchange) {
   Headers headers;
   headers.emplace_back("X-Accel-Buffering", "no");
   co_await exchange.begin(200, "application/x-ndjson", std::nullopt, headers);
-  const auto send = [&](bool error) -> Task<void> {
-    for (bool more = true; more;) {
-      std::string events;
-      more = framer.next(error, events);
-      if (!events.empty()) co_await exchange.write(events);
-    }
-  };
   for (bool more = true; more;) {
     more = false;
     for (const bool error : {false, true}) {
@@ -229,7 +211,7 @@ Task<void> handle_output(App& app, Exchange& exchange) {
       const std::string_view part = co_await reader.next(error, most);
       if (part.empty()) continue;
       framer.add(error, part);
-      co_await send(error);
+      co_await write_events(exchange, framer, error);
       reader.took(error, part.size());
       more = true;
     }
@@ -241,15 +223,9 @@ Task<void> handle_output(App& app, Exchange& exchange) {
     if (!came) co_await exchange.write("{\"event\":\"ping\"}\n");
   }
   framer.finish();
-  for (const bool error : {false, true}) co_await send(error);
-  JsonAnswer last(exchange);
-  if (ended && exec->has_result()) {
-    last.text += "{\"event\":\"exit\"";
-    co_await write_end(last, exec->answer(), is_truncated(*exec));
-    append_refusal(last.text, *exec);
-    last.text += "}\n";
-  }
-  co_await last.end();
+  for (const bool error : {false, true}) co_await write_events(exchange, framer, error);
+  if (!ended || !exec->has_result()) co_return co_await exchange.finish();
+  co_await send_exit(exchange, exec->answer(), is_truncated(*exec), exec->refusal());
 }
 
 Task<void> handle_stdin(App& app, Exchange& exchange) {
@@ -282,7 +258,7 @@ Task<void> handle_attach(App& app, Exchange& exchange) {
   const auto exec = exec_of(app, exchange);
   const Offsets from = offsets_of(exchange);
   co_await wait_until_found(exchange, exec, from);
-  Attachment attached(exec, {.from = from, .read_only = query_flag(exchange.query, "read_only")});
+  Attachment attached(exec, from, query_flag(exchange.query, "read_only"));
   exchange.memory.hold(attached.most_bytes());
   auto socket = co_await exchange.upgrade(attached.most_message());
   co_await attached.run(app.executor, *socket);

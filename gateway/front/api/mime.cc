@@ -1,7 +1,6 @@
 #include "gateway/front/api/mime.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "lib/text.h"

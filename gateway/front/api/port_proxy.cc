@@ -50,13 +50,6 @@ bool is_among(const List& list, std::string_view name) {
                      [&](const auto& one) { return equal_no_case(one, name); });
 }
 
-std::vector<std::string> tokens_of(std::string_view list) {
-  std::vector<std::string> tokens;
-  while (!list.empty())
-    if (const auto token = trimmed(next_part(list, ',')); !token.empty()) tokens.emplace_back(token);
-  return tokens;
-}
-
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
 // What Connection names besides.
@@ -64,7 +57,8 @@ std::vector<std::string> named_by_connection(const Fields& fields) {
   std::vector<std::string> all;
   for (const auto& [name, value] : fields) {
     if (!equal_no_case(name, "connection")) continue;
-    for (std::string& token : tokens_of(value)) all.push_back(std::move(token));
+    for (std::string_view rest = value; !rest.empty();)
+      if (const auto token = trimmed(next_part(rest, ',')); !token.empty()) all.emplace_back(token);
   }
   return all;
 }
@@ -168,29 +162,23 @@ class Proxied {
  private:
   // A port that answers before all of it came takes no more, and what is left is not read.
   Task<void> send_body() {
-    try {
-      co_await pass_request_body();
-    } catch (const PortBroken&) {  // the answer says why
-    }
-  }
-
-  Task<void> pass_request_body() {
     const bool chunked = exchange_.body().chunked;
     const auto bytes = std::make_unique<std::array<char, kProxyPart>>();
-    for (;;) {
-      const size_t n = co_await exchange_.read_body_some(bytes->data(), bytes->size());
-      if (n == 0) break;
-      if (chunked) {
-        std::array<char, 20> size{};
-        const auto end = std::to_chars(size.data(), size.data() + 16, n, 16).ptr;
-        const std::string part =
-            std::string(size.data(), end) + "\r\n" + std::string(bytes->data(), n) + "\r\n";
-        if (!co_await port_.write(part)) co_return;
-      } else if (!co_await port_.write({bytes->data(), n})) {
-        co_return;
+    try {
+      while (const size_t n = co_await exchange_.read_body_some(bytes->data(), bytes->size())) {
+        if (chunked) {
+          std::array<char, 20> size{};
+          const auto end = std::to_chars(size.data(), size.data() + 16, n, 16).ptr;
+          const std::string part =
+              std::string(size.data(), end) + "\r\n" + std::string(bytes->data(), n) + "\r\n";
+          if (!co_await port_.write(part)) co_return;
+        } else if (!co_await port_.write({bytes->data(), n})) {
+          co_return;
+        }
       }
+      if (chunked) co_await port_.write("0\r\n\r\n");
+    } catch (const PortBroken&) {  // the answer says why
     }
-    if (chunked) co_await port_.write("0\r\n\r\n");
   }
 
   Task<AnswerVerdict> read_head() {
@@ -278,13 +266,11 @@ class Proxied {
   // The end of the connection is that of the answer, if it was one of its own accord.
   Task<void> end_unmarked() {
     port_.end_writing();
-    bool well = true;
     try {
       co_await port_.ended();
     } catch (const PortBroken&) {
-      well = false;
+      throw ClientGone{};
     }
-    if (!well) throw ClientGone{};
   }
 
   Task<void> pass_both_ways(const Headers& headers) {

@@ -1,7 +1,5 @@
 #include <array>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,7 +21,6 @@ namespace {
 
 constexpr size_t kPortPart = 65536;          // of the port's bytes, in one message
 constexpr size_t kMostMessage = 256 * 1024;  // of a client
-constexpr size_t kMostPortReason = 120;      // of a close frame
 
 constexpr std::string_view kPortMessageFields[] = {"type"};
 
@@ -77,8 +74,7 @@ class Passage {
   void end(uint16_t code, const std::string& why) {
     if (code_ != WebSocket::kNormal) return;
     code_ = code;
-    const std::string text = printable(why, kMostPortReason);
-    reason_ = std::string(utf8_prefix(text, kMostPortReason));
+    reason_ = why;
   }
 
   Task<void> send(bool text, std::string_view bytes) {

@@ -77,9 +77,8 @@ Routed route_target(std::string_view method, std::string_view target, const std:
                  .message = "no such call: " + printable(path, 200) + "; GET /openapi.json lists them"};
 }
 
-void route_exchange(Exchange& exchange, std::string_view method, std::string_view target,
-                    const std::vector<Route>& table) {
-  Routed found = route_target(method, target, table);
+void route_exchange(Exchange& exchange, const std::vector<Route>& table) {
+  Routed found = route_target(exchange.method(), exchange.target(), table);
   exchange.route = found.route;
   exchange.agent_param = std::move(found.agent);
   exchange.path_param = std::move(found.path);

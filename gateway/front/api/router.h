@@ -70,8 +70,7 @@ Routed route_target(std::string_view method, std::string_view target,
                     const std::vector<Route>& table = routes());
 
 // Fills in the exchange's route, and what its target holds. Throws the same.
-void route_exchange(Exchange& exchange, std::string_view method, std::string_view target,
-                    const std::vector<Route>& table = routes());
+void route_exchange(Exchange& exchange, const std::vector<Route>& table = routes());
 
 // Throws ApiError invalid_request for a parameter that this call does not know, or that occurs twice. Calls
 // that need no principal accept any.

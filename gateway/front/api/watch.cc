@@ -65,13 +65,8 @@ std::string prefix_of(const FileTarget& target) {
   return prefix;
 }
 
-// A path that is not UTF-8, or mostly control characters, is base64, and says so.
 void append_path(std::string& out, std::string_view key, const std::string& path) {
-  out.append("\"").append(key).append("\":");
-  if (goes_as_text(path)) return append_json_string(out, path);
-  out += '"';
-  append_base64(out, path);
-  out.append("\",\"").append(key).append("_encoding\":\"base64\"");
+  append_name(out, key, path, goes_as_text(path));
 }
 
 void append_event(std::string& out, const std::string& prefix, const FileChange& change) {

@@ -20,20 +20,11 @@ class Changes {
     for (Waiter& each : waiters_) each.timer.cancel();
   }
 
-  // Waits until `there()` is true; checks it first and after each change.
+  // Waits until `there()` is true; checks it first and after each change. False when `limit` passed first,
+  // which wakes nobody else.
   template <typename There>
-  boost::asio::awaitable<void> until(There there) {
-    if (there()) co_return;
-    Waiter waiter(executor_, std::chrono::nanoseconds::max());
-    waiters_.push_back(waiter);
-    boost::system::error_code changed;
-    while (!there())
-      co_await waiter.timer.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, changed));
-  }
-
-  // False when `limit` passed first, which wakes nobody else.
-  template <typename There>
-  boost::asio::awaitable<bool> until(There there, std::chrono::nanoseconds limit) {
+  boost::asio::awaitable<bool> until(There there,
+                                     std::chrono::nanoseconds limit = std::chrono::nanoseconds::max()) {
     if (there()) co_return true;
     Waiter waiter(executor_, limit);
     waiters_.push_back(waiter);

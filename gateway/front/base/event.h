@@ -20,10 +20,7 @@ class Event {
   }
   [[nodiscard]] bool is_set() const { return set_; }
 
-  boost::asio::awaitable<void> wait() {
-    return changes_.until([this] { return set_; });
-  }
-
+  boost::asio::awaitable<bool> wait() { return wait_for(std::chrono::nanoseconds::max()); }
   // False when `limit` passed first.
   boost::asio::awaitable<bool> wait_for(std::chrono::nanoseconds limit) {
     return changes_.until([this] { return set_; }, limit);

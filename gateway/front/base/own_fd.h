@@ -33,11 +33,7 @@ inline void or_throw(const Result<void>& result) {
   if (!result) throw no_descriptor(result.error());
 }
 
-inline Fd duplicate(const Fd& fd) {
-  auto copy = copy_of(fd.get());
-  if (!copy) throw no_descriptor(copy.error());
-  return std::move(*copy);
-}
+inline Fd duplicate(const Fd& fd) { return or_throw(copy_of(fd.get())); }
 
 // Of a pipe; nullopt: it cannot be asked, or is closed.
 inline std::optional<size_t> bytes_in(int pipe) {

@@ -74,7 +74,7 @@ void authenticate_for_sandbox(App& app, Exchange& exchange, const ListenerInfo& 
 
 // A Host below `e2b.domain` names the port; else E2b-Sandbox-Port does. envd's own, or none, is this
 // listener.
-void route(const App& app, Exchange& exchange, std::string_view method, std::string_view target) {
+void route(const App& app, Exchange& exchange) {
   const auto host = port_host(exchange.header("Host"), app.config.e2b.domain);
   const bool by_host = host && !host->port.empty();
   const std::string_view port = by_host ? host->port : exchange.header("E2b-Sandbox-Port");
@@ -86,8 +86,9 @@ void route(const App& app, Exchange& exchange, std::string_view method, std::str
     return route_to_port_of(exchange, exchange.header("E2b-Sandbox-Id"), port,
                             "`E2b-Sandbox-Port` must be a port, and `E2b-Sandbox-Id` name its sandbox");
   }
+  const std::string_view target = exchange.target();
   try {
-    route_exchange(exchange, method, target, routes());
+    route_exchange(exchange, routes());
   } catch (ApiError& error) {
     if (error.code == Code::kNotFound)
       error.message = "no such call: " + printable(target.substr(0, target.find('?')), 200) +

@@ -36,7 +36,7 @@ struct ListenerState {
 };
 
 // Sets exchange.route and what its target holds. Throws ApiError.
-void route(const App& app, Exchange& exchange, std::string_view method, std::string_view target);
+void route(const App& app, Exchange& exchange);
 // Sets exchange.principal, and for a call of a sandbox exchange.agent_param. Throws ApiError.
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, const std::string& peer);
 std::pair<unsigned, std::string> refusal(const Exchange& exchange, const ApiError& error);

@@ -1,10 +1,7 @@
 #include "gateway/front/http/auth.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "gateway/front/http/http_text.h"
 #include "lib/hash.h"
@@ -13,18 +10,6 @@
 
 namespace isogate::front {
 namespace {
-
-// An address in 4 or 16 bytes; empty when it is not a numeric one. v4-mapped is v4.
-std::string address_bytes(std::string_view ip) {
-  if (ip.empty() || ip.size() > 45 || ip.find('\0') != std::string_view::npos) return {};
-  std::string text(ip);
-  unsigned char bytes[16];
-  if (::inet_pton(AF_INET, text.c_str(), bytes) == 1) return {reinterpret_cast<char*>(bytes), 4};
-  if (::inet_pton(AF_INET6, text.c_str(), bytes) != 1) return {};
-  static constexpr unsigned char kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-  if (std::memcmp(bytes, kMapped, 12) == 0) return {reinterpret_cast<char*>(bytes) + 12, 4};
-  return {reinterpret_cast<char*>(bytes), 16};
-}
 
 bool is_unspecified(std::string_view bytes) {
   return bytes.find_first_not_of('\0') == std::string_view::npos;

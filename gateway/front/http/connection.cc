@@ -10,9 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/http/error.hpp>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 
 #include "gateway/front/base/names.h"
@@ -27,9 +25,11 @@ namespace http = boost::beast::http;
 
 namespace {
 
+using std::chrono::seconds;
+
 // For a client that still sends: without a byte, and in all where it sends a body.
-constexpr std::chrono::seconds kLinger{2}, kLingerForBody{30};
-constexpr std::chrono::seconds kPeerSilence{45}, kSilenceCheckEvery{5};
+constexpr seconds kLinger{2}, kLingerForBody{30};
+constexpr seconds kPeerSilence{45}, kSilenceCheckEvery{5};
 constexpr size_t kBodyChunk = 256 * 1024, kSpliceAtOnce = 1 << 20, kCopyAtOnce = 64 * 1024,
                  kWriteHeld = 1 << 20;
 constexpr uint64_t kLingerBytes = 4 << 20, kLingerBodyBytes = 1 << 30;
@@ -190,17 +190,19 @@ void Connection::start_request() {
 
 // Those of the request that begins now.
 void Connection::take_limits() {
-  const ServerLimits& limits = server_.limits_;
+  const LimitsConfig& limits = server_.limits_;
   buffer_.max_size(limits.max_header_bytes + kReadSize);
   parser_->header_limit(limits.max_header_bytes);
-  reading_ = Pace(limits.body_idle, limits.min_bytes_per_sec);
-  writing_ = Pace(limits.write, limits.min_bytes_per_sec);
-  deadline_ = end_.began + limits.header;
+  reading_ = Pace(seconds(limits.body_idle_timeout_sec), limits.min_bytes_per_sec);
+  writing_ = Pace(seconds(limits.write_timeout_sec), limits.min_bytes_per_sec);
+  deadline_ = end_.began + seconds(limits.header_timeout_sec);
 }
 
 void Connection::wait_idle() {
-  const ServerLimits& limits = server_.limits_;
-  deadline_ = Clock::now() + (served_ == 0 ? std::min(limits.header, limits.idle) : limits.idle);
+  const LimitsConfig& limits = server_.limits_;
+  uint32_t most = limits.idle_timeout_sec;
+  if (served_ == 0) most = std::min(most, limits.header_timeout_sec);
+  deadline_ = Clock::now() + seconds(most);
 }
 
 void Connection::limits_changed() {
@@ -318,8 +320,7 @@ Task<void> Connection::dispatch() {
     throw invalid_request("unknown Expect header");
   if (parser_->get().method() == http::verb::options && is_preflight(*this))
     co_return co_await answer_preflight(*this);
-  server_.hooks_.route(*this, listener_, to_view(parser_->get().method_string()),
-                       to_view(parser_->get().target()));
+  server_.hooks_.route(*this, listener_);
   server_.hooks_.authenticate(*this, listener_, peer_uid_, peer_);
   co_await server_.hooks_.handle(*this);
 }
@@ -340,12 +341,6 @@ void Connection::each_header(
 
 bool Connection::has_header(std::string_view name) const {
   return parser_->get().count(boost::beast::string_view(name.data(), name.size())) > 0;
-}
-
-bool Connection::forwarded() const {
-  const auto& fields = parser_->get();
-  return std::any_of(fields.begin(), fields.end(),
-                     [](const auto& field) { return names_a_proxy(to_view(field.name_string())); });
 }
 
 Killer& Connection::watch_client() {
@@ -399,24 +394,25 @@ Task<size_t> Connection::read_body_some(char* data, size_t size) {
   co_await continue_if_expected();
   while (!body_is_read()) {
     if (const size_t n = take_body(data, size); n > 0) co_return n;
-    if (!chunks_) co_return co_await receive_body(data, std::min<uint64_t>(size, body_left_));
-    if (!body_is_read()) co_await more_body();
+    if (!chunks_) {  // past buffer_, which is empty
+      const size_t n = co_await receive_body(asio::buffer(data, std::min<uint64_t>(size, body_left_)));
+      body_left_ -= n;
+      end_.bytes_in += n;
+      co_return n;
+    }
+    if (!body_is_read()) buffer_.commit(co_await receive_body(buffer_.prepare(kReadSize)));
   }
   co_return 0;
 }
 
-// Of a body with a length, past buffer_, which is empty.
-Task<size_t> Connection::receive_body(char* data, size_t size) {
+Task<size_t> Connection::receive_body(asio::mutable_buffer to) {
   boost::system::error_code error;
   deadline_ = reading_.wait_until(Clock::now());
-  const size_t n = co_await socket_.async_read_some(asio::buffer(data, size),
-                                                    asio::redirect_error(asio::use_awaitable, error));
+  const size_t n = co_await socket_.async_read_some(to, asio::redirect_error(asio::use_awaitable, error));
   deadline_ = Clock::time_point::max();
   reading_.waited(Clock::now());
   reading_.came(n);
   if (error || n == 0) body_was_cut();
-  body_left_ -= n;
-  end_.bytes_in += n;
   co_return n;
 }
 
@@ -439,16 +435,6 @@ size_t Connection::take_body(char* data, size_t size) {
   }
   end_.bytes_in += n;
   return n;
-}
-
-Task<void> Connection::more_body() {
-  const size_t before = buffer_.size();
-  deadline_ = reading_.wait_until(Clock::now());
-  const bool more = co_await receive();
-  deadline_ = Clock::time_point::max();
-  reading_.waited(Clock::now());
-  reading_.came(buffer_.size() - before);
-  if (!more) body_was_cut();
 }
 
 Task<std::string> Connection::read_body(uint64_t cap) {
@@ -629,10 +615,7 @@ Task<size_t> Connection::copy_from_pipe(PipeEnd& pipe, size_t size) {
       co_await pipe.async_read_some(asio::buffer(chunk), asio::redirect_error(asio::use_awaitable, error));
   if (error == asio::error::eof) co_return 0;
   if (error) throw ClientGone{};
-  if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(n, *left_to_write_);
-  end_.bytes_out += n;
-  const asio::const_buffer part(chunk.data(), n);
-  co_await write_raw(part);
+  co_await write(std::string_view(chunk).substr(0, n));
   co_return n;
 }
 
@@ -733,7 +716,8 @@ Task<std::unique_ptr<WebSocket>> Connection::upgrade(size_t most_message) {
         "a WebSocket request must have no body, and the client must send nothing before the response");
   auto made =
       co_await accept_websocket(socket_, parser_->get(), most_message, request_id, [this](bool begins) {
-        deadline_ = begins ? Clock::now() + server_.limits_.write : Clock::time_point::max();
+        deadline_ =
+            begins ? Clock::now() + seconds(server_.limits_.write_timeout_sec) : Clock::time_point::max();
       });
   begun_ = finished_ = must_close_ = true;
   if (!made) throw ClientGone{};

@@ -42,7 +42,6 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   [[nodiscard]] std::string_view header(std::string_view name) const override;
   [[nodiscard]] bool has_header(std::string_view name) const override;
-  [[nodiscard]] bool forwarded() const override;
   [[nodiscard]] std::string_view method() const override;
   [[nodiscard]] std::string_view target() const override;
   void each_header(
@@ -91,8 +90,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Task<void> one_request();
   Task<void> dispatch();
   size_t take_body(char* data, size_t size);
-  Task<size_t> receive_body(char* data, size_t size);
-  Task<void> more_body();
+  Task<size_t> receive_body(boost::asio::mutable_buffer to);
   Task<size_t> splice_body(PipeEnd& pipe);
   [[noreturn]] void body_was_cut();
   [[nodiscard]] bool body_is_read() const { return chunks_ ? chunks_->done() : body_left_ == 0; }

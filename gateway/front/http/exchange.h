@@ -56,10 +56,8 @@ class Exchange {
   [[nodiscard]] virtual std::string_view header(std::string_view name) const = 0;
   // Also true for an empty one.
   [[nodiscard]] virtual bool has_header(std::string_view name) const = 0;
-  // A proxy forwarded the request, by names_a_proxy().
-  [[nodiscard]] virtual bool forwarded() const = 0;
 
-  // The request as received, for the program that it is forwarded to.
+  // The request as received.
   [[nodiscard]] virtual std::string_view method() const = 0;
   [[nodiscard]] virtual std::string_view target() const = 0;
   virtual void each_header(

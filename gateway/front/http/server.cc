@@ -63,14 +63,14 @@ struct Server::Listener {
   ListenerInfo info;
 };
 
-Server::Server(asio::io_context& io, ServerLimits limits, ServerHooks hooks)
+Server::Server(asio::io_context& io, LimitsConfig limits, ServerHooks hooks)
     : io_(io), limits_(limits), hooks_(std::move(hooks)), sweeper_(io) {
   asio::co_spawn(io_, sweep_loop(), asio::detached);
 }
 
 Server::~Server() = default;
 
-void Server::set_limits(ServerLimits limits) {
+void Server::set_limits(LimitsConfig limits) {
   limits_ = limits;
   for (Connection* connection : connections_) connection->limits_changed();
 }

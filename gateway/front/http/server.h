@@ -47,7 +47,7 @@ struct ServerHooks {
   // Sets exchange.cors_origin, before anything is answered.
   std::function<void(Exchange&)> look_at_origin;
   // Fills in exchange.route and what the target holds, or throws ApiError.
-  std::function<void(Exchange&, const ListenerInfo&, std::string_view method, std::string_view target)> route;
+  std::function<void(Exchange&, const ListenerInfo&)> route;
   // Fills exchange.principal or throws ApiError.
   std::function<void(Exchange&, const ListenerInfo&, int peer_uid, const std::string& peer)> authenticate;
   std::function<Task<void>(Exchange&)> handle;
@@ -63,20 +63,15 @@ struct ServerHooks {
   std::function<void(std::string_view limit)> connection_refused;
 };
 
-struct ServerLimits {
-  uint32_t max_connections, max_connections_per_peer;
-  uint32_t max_header_bytes, max_headers, max_requests_per_connection, min_bytes_per_sec;
-  std::chrono::seconds header, body_idle, idle, write;
-};
-
 class Server {
  public:
-  Server(boost::asio::io_context& io, ServerLimits limits, ServerHooks hooks);
+  // Of connections the limits are those that are admitted, not what is configured.
+  Server(boost::asio::io_context& io, LimitsConfig limits, ServerHooks hooks);
   ~Server();
 
   // For connections and requests from now on: a request under way keeps what it has. A connection that waits
   // for its next request waits `idle` from now.
-  void set_limits(ServerLimits limits);
+  void set_limits(LimitsConfig limits);
   // For connections accepted from now on, Unix sockets and `metrics.listen` excepted; those that are open
   // keep what they have. A null context: plain HTTP.
   void set_tls(TlsContext context, std::chrono::seconds handshake_within);
@@ -110,7 +105,7 @@ class Server {
   void sweep();
 
   boost::asio::io_context& io_;
-  ServerLimits limits_;
+  LimitsConfig limits_;
   ServerHooks hooks_;
   TlsContext tls_;
   std::chrono::seconds handshake_within_{};

@@ -27,8 +27,8 @@ class WebSocket {
   // Returns when the kernel has taken the bytes. Throws ClientGone, also when the client reads too slowly
   // for too long.
   virtual boost::asio::awaitable<void> write(bool text, std::string_view bytes) = 0;
-  // Sends a close frame, and waits two seconds for the client's; a waiting read() returns nullopt.
-  // Does not throw.
+  // Sends a close frame with the beginning of the reason, and waits two seconds for the client's; a waiting
+  // read() returns nullopt. Does not throw.
   virtual boost::asio::awaitable<void> close(uint16_t code, std::string_view reason) = 0;
   // Closes at once, without a close frame.
   virtual void abort() = 0;

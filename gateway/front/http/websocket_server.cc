@@ -10,6 +10,7 @@
 #include "gateway/front/base/alarm.h"
 #include "gateway/front/base/api_error.h"
 #include "gateway/front/base/killer.h"
+#include "lib/text.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -32,6 +33,7 @@ void beast_close_socket(ClientStream& stream) {
 namespace {
 
 constexpr std::chrono::seconds kCloseWithin{2};
+constexpr size_t kMostReason = 120;  // of a close frame
 
 class ServerSide final : public WebSocket {
  public:
@@ -80,8 +82,10 @@ class ServerSide final : public WebSocket {
     boost::system::error_code ignored;
     Alarm patience(stream_.get_executor());
     patience.set(kCloseWithin, [this] { abort(); });
+    const std::string text = printable(reason, kMostReason);
+    const std::string_view shown = utf8_prefix(text, kMostReason);
     const beast::websocket::close_reason why(static_cast<beast::websocket::close_code>(code),
-                                             beast::string_view(reason.data(), reason.size()));
+                                             beast::string_view(shown.data(), shown.size()));
     co_await stream_.async_close(why, asio::redirect_error(asio::use_awaitable, ignored));
   }
 

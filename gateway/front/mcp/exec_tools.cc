@@ -8,7 +8,6 @@
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/api/long_execs.h"
-#include "gateway/front/exec/long_execs.h"
 #include "gateway/front/mcp/tools.h"
 #include "lib/text.h"
 

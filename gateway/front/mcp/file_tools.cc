@@ -6,34 +6,17 @@
 #include "gateway/front/api/files.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
-#include "gateway/front/http/json_answer.h"
 #include "gateway/front/mcp/tools.h"
 #include "lib/text.h"
 
 namespace isogate::front::mcp {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
-
 constexpr uint64_t kMostRead = 1 << 20;  // for a model; more is read in parts
 constexpr uint64_t kMostEntries = 1000;
 
-FileRequest request_of(const ToolCall& call, std::optional<std::string_view> otherwise = {}) {
-  FileTarget target;
-  const auto path = text_field(call.arguments, "path");
-  if (!path && !otherwise) throw invalid_request("`path` is missing");
-  target.path = path.value_or(std::string(otherwise.value_or("")));
-  check_path("path", target.path);
-  target.scope = parse_scope(text_field(call.arguments, "scope").value_or("workspace"));
-  return request_for(call.app.config, call.exchange, std::move(target), call.agent);
-}
-
-std::string encoding_of(const json& arguments) {
-  const std::string encoding = text_field(arguments, "encoding").value_or("utf-8");
-  if (encoding != "utf-8" && encoding != "base64")
-    throw invalid_request("`encoding` must be utf-8 or base64");
-  return encoding;
+FileRequest request_of(const ToolCall& call, PathField path = PathField::kNeeded) {
+  return request_for(call.app.config, call.exchange, target_from_body(call.arguments, path), call.agent);
 }
 
 Task<ToolResult> call_read(ToolCall& call) {
@@ -73,7 +56,7 @@ Task<ToolResult> call_write(ToolCall& call) {
   FileRequest request = request_of(call);
   auto text = take_text_field(call.arguments, "content");
   if (!text) throw invalid_request("`content` is missing");
-  const std::string encoding = encoding_of(call.arguments);
+  const std::string encoding = encoding_field(call.arguments, "encoding");
   request.target.flags |= ISOGATE_FILE_PARENTS;
   if (bool_field(call.arguments, "append").value_or(false)) request.target.flags |= ISOGATE_FILE_APPEND;
   if (bool_field(call.arguments, "exclusive").value_or(false)) request.target.flags |= ISOGATE_FILE_EXCLUSIVE;
@@ -180,7 +163,7 @@ std::string_view mark_of(uint32_t type) {
 }
 
 Task<ToolResult> call_list(ToolCall& call) {
-  FileRequest request = request_of(call, "");
+  FileRequest request = request_of(call, PathField::kOptional);
   const bool recursive = bool_field(call.arguments, "recursive").value_or(false);
   const uint64_t most = std::min<uint64_t>(kMostEntries, call.app.config.limits.list_max_entries);
   const uint64_t limit = count_field(call.arguments, "limit", 1, most).value_or(most);

@@ -105,14 +105,9 @@ class Events {
   steady_clock::time_point last_ = began_;
 };
 
-std::string versions_json() {
-  ordered_json versions = ordered_json::array();
-  for (const std::string_view each : kVersions) versions.push_back(each);
-  return json_text(versions);
-}
-
 std::string discovered() {
-  std::string text = "{" + modern_members(true) + "\"supportedVersions\":" + versions_json() +
+  std::string text = "{" + modern_members(true) +
+                     "\"supportedVersions\":" + json_text(ordered_json(kVersions)) +
                      R"(,"capabilities":{"tools":{},"extensions":{")" + std::string(kTasksExtension) +
                      R"(":{}}},"instructions":)";
   append_json_string(text, kInstructions);

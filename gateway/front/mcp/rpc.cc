@@ -39,11 +39,9 @@ bool is_known(std::string_view version) {
 }
 
 RpcError unknown_version(std::string_view asked) {
-  ordered_json supported = ordered_json::array();
-  for (const std::string_view each : kVersions) supported.push_back(each);
   return {.code = RpcError::kVersion,
           .message = "this revision of MCP is not served: " + printable(asked, 80),
-          .data = {{"supported", std::move(supported)}, {"requested", printable(asked, 80)}}};
+          .data = {{"supported", ordered_json(kVersions)}, {"requested", printable(asked, 80)}}};
 }
 
 // What is given back as it came.

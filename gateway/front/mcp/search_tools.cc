@@ -6,7 +6,6 @@
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/mcp/matches.h"
 #include "gateway/front/mcp/tools.h"
-#include "lib/text.h"
 
 namespace isogate::front::mcp {
 namespace {

@@ -1,13 +1,10 @@
 #include "gateway/front/mcp/tasks.h"
 
-#include <algorithm>
-
 #include "gateway/front/api/access.h"
 #include "gateway/front/exec/long_execs.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/mcp/tools.h"
 #include "lib/clock.h"
-#include "lib/text.h"
 
 namespace isogate::front::mcp {
 namespace {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "gateway/front/app.h"
 #include "gateway/front/exec/long_exec.h"

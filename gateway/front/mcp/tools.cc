@@ -11,15 +11,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::vector<Tool> all_tools() {
-  std::vector<Tool> all;
-  for (const auto tools : {status_tools(), exec_tools(), search_tools(), file_tools(), end_tools()})
-    all.insert(all.end(), tools.begin(), tools.end());
-  return all;
-}
-
 const std::vector<Tool>& tools() {
-  static const std::vector<Tool> all = all_tools();
+  static const std::vector<Tool> all = [] {
+    std::vector<Tool> made;
+    for (const auto each : {status_tools(), exec_tools(), search_tools(), file_tools(), end_tools()})
+      made.insert(made.end(), each.begin(), each.end());
+    return made;
+  }();
   return all;
 }
 
@@ -91,10 +89,8 @@ void check_arguments(const Tool& tool, const nlohmann::json& arguments, bool of_
   const ordered_json& known = (*own)["inputSchema"]["properties"];
   for (const auto& item : arguments.items()) {
     if (known.contains(item.key()) || item.key() == "agent_id") continue;
-    std::string names;
-    for (const auto& each : known.items()) names.append(names.empty() ? "" : ", ").append(each.key());
     throw invalid_request("`" + printable(item.key(), 80) + "` is no argument of " + std::string(tool.name) +
-                          "; it takes " + names);
+                          "; it takes " + join(known.items(), ", ", [](const auto& of) { return of.key(); }));
   }
 }
 

@@ -15,7 +15,6 @@ class Poll : public Exchange {
   }
   std::string_view header(std::string_view) const override { return {}; }
   bool has_header(std::string_view) const override { return false; }
-  bool forwarded() const override { return false; }
   std::string_view method() const override { return {}; }
   std::string_view target() const override { return {}; }
   void each_header(const std::function<void(std::string_view, std::string_view)>&) const override {}
