@@ -8,7 +8,7 @@
 #include "plugins/common/or_throw.h"
 #include "plugins/common/plugin_open.h"
 #include "plugins/k8s/client/object.h"
-#include "plugins/k8s/presence.h"
+#include "plugins/k8s/lease.h"
 #include "plugins/k8s/record.h"
 
 namespace isogate::k8s {
@@ -36,9 +36,10 @@ bool is_claimed(const Json& lease) {
   }
 }
 
-void add_running(Services& services, const std::string& selector, const sdk::Call& call,
-                 std::set<std::string>& uids) {
-  const Json pods = services.api.list(services.pod(), {selector, "", 500}, call);
+// `kind`: of what made them.
+void add_running(Services& services, Provision kind, const sdk::Call& call, std::set<std::string>& uids) {
+  const Json pods =
+      services.api.list(services.pod(), {pod_selector_of(kind, services.any.owner), "", 500}, call);
   for (const Json& each : pods.at("items"))
     if (const PodState state = state_of(each); state.exists && !state.ended) uids.insert(state.uid);
 }
@@ -46,15 +47,8 @@ void add_running(Services& services, const std::string& selector, const sdk::Cal
 }  // namespace
 
 Backend::Backend(sdk::Host host, std::string_view config_json)
-    : host_(host),
-      config_(parse_config(config_json)),
-      instance_(sdk::view(host.abi().instance)),
-      name_(sdk::view(host.abi().backend_name)),
-      shell_(sdk::view(host.abi().shell)),
-      toolchain_(sdk::view(host.abi().toolchain_path)) {
-  for (uint64_t i = 0; i < host_.abi().shared_dir_count; ++i)
-    shared_.emplace_back(sdk::view(host_.abi().shared_dirs[i].prefix));
-  check_shared(config_, shared_);
+    : host_(host), config_(parse_config(config_json)) {
+  check_shared(config_, parts_of_any(host_).shared);
   for (const std::string& relaxed : relaxations_of(config_))
     host_.log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
 }
@@ -67,8 +61,7 @@ Services& Backend::services() {
     host_.log(ISOGATE_LOG_WARN, "relaxation: " + access.source + ": " + relaxed);
   services_ = std::make_unique<Services>(host_, config_, std::move(access));
   // Also if none is wanted: an earlier gateway may have been killed.
-  if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) == 0)
-    pool_ = std::make_unique<Pool>(*services_, config_.warm_pool, parts_of_any(), limits_of(config_, {}));
+  if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) == 0) pool_ = std::make_unique<Pool>(*services_);
   return *services_;
 }
 
@@ -98,7 +91,7 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   std::string detail;
   try {
     Services& use = services();
-    detail = requirements_.why_not(use, parts_of_any(), limits_of(config_, {}), Budget(call, kProbe));
+    detail = requirements_.why_not(use, Budget(call, kProbe));
     if (detail.empty()) {
       detail = detail_of(use);
       out.verdict = ISOGATE_PROBE_AVAILABLE;
@@ -113,13 +106,22 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
 namespace {
 
 void announce(Services& services, const sdk::Call& call) try {
-  services.presence->begin(call);
+  services.presence.begin(call);
 } catch (const NetError&) {
   rethrow_as_ours(services, std::current_exception());
 }
 
 constexpr uint32_t kOpenFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT |
                                 ISOGATE_OPEN_KNOWN | ISOGATE_OPEN_RUNNING_ONLY;
+
+Parts parts_of(const Services& services, const isogate_sandbox_spec& spec) {
+  Parts parts = services.any;
+  parts.owner.sandbox_id = sdk::view(spec.sandbox_id);
+  parts.tenant = sdk::view(spec.tenant);
+  parts.agent_id = sdk::view(spec.agent_id);
+  parts.image = or_throw(take_image(spec, "k8s"));
+  return parts;
+}
 
 }  // namespace
 
@@ -136,30 +138,12 @@ Limits Backend::check_asked(const isogate_sandbox_spec& spec) const {
   return or_throw(take_limits(spec, "k8s", kLimited));
 }
 
-Parts Backend::parts_of_any() const {
-  Parts parts;
-  parts.owner = {instance_, name_, {}};
-  parts.shell = shell_;
-  parts.toolchain = toolchain_;
-  parts.shared = shared_;
-  return parts;
-}
-
-Parts Backend::parts_of(const isogate_sandbox_spec& spec) const {
-  Parts parts = parts_of_any();
-  parts.owner.sandbox_id = sdk::view(spec.sandbox_id);
-  parts.tenant = sdk::view(spec.tenant);
-  parts.agent_id = sdk::view(spec.agent_id);
-  parts.image = or_throw(take_image(spec, "k8s"));
-  return parts;
-}
-
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                             isogate_sandbox_info& info) {
   or_throw(check_known(spec, kOpenFlags));
   const auto flagged = [&spec](uint32_t flag) { return (spec.flags & flag) != 0; };
   Services& use = services();
-  const Parts parts = parts_of(spec);
+  const Parts parts = parts_of(use, spec);
   OpenWish wish{flagged(ISOGATE_OPEN_ATTACH_ONLY), flagged(ISOGATE_OPEN_KNOWN),
                 flagged(ISOGATE_OPEN_RUNNING_ONLY), std::string(sdk::view(spec.handle)),
                 parts.image.empty() ? pool_.get() : nullptr};
@@ -187,19 +171,14 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
 // This gateway re-attaches the pods that it had open and that still run.
 void Backend::enumerate(const sdk::Call& call, const sdk::RecordSink& sink) {
   Services& use = services();
-  const std::string selector = selector_of(instance_, name_);
-  const Json leases = use.api.list(use.leases(), {selector, "", 500}, call);
-  const Json& all = leases.at("items");
+  const auto leases = sandbox_leases(use, false, call);
   std::set<std::string> there;
-  add_running(use, selector, call, there);
-  if (std::any_of(all.begin(), all.end(), is_claimed))
-    add_running(use, pod_selector_of(Provision::kSandboxClaim, instance_, name_), call, there);
-  for (const Json& each : all) {
-    const std::string id = metadata_text(each, "name");
-    if (!carries(each, {instance_, name_, id})) continue;
-    if (each.at("metadata").at("labels").contains(kLabelAhead)) continue;
-    sink.add(id, uid_of(each), runs_here(use, each, there) ? ISOGATE_SANDBOX_RUNS : 0);
-  }
+  add_running(use, Provision::kPod, call, there);
+  if (std::any_of(leases.begin(), leases.end(), is_claimed))
+    add_running(use, Provision::kSandboxClaim, call, there);
+  for (const Json& each : leases)
+    sink.add(metadata_text(each, "name"), uid_of(each),
+             runs_here(use, each, there) ? ISOGATE_SANDBOX_RUNS : 0);
 }
 
 }  // namespace isogate::k8s

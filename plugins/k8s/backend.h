@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "plugins/k8s/pod/pool.h"
 #include "plugins/k8s/requirements.h"
@@ -32,14 +31,10 @@ class Backend : public sdk::Backend {
   // Reads the credentials; throws while there are none.
   Services& services();
   Limits check_asked(const isogate_sandbox_spec& spec) const;
-  Parts parts_of(const isogate_sandbox_spec& spec) const;
-  [[nodiscard]] Parts parts_of_any() const;
   std::string detail_of(Services& services) const;
 
   const sdk::Host host_;
   const Config config_;
-  const std::string instance_, name_, shell_, toolchain_;
-  std::vector<std::string> shared_;
   Requirements requirements_;
   std::mutex mutex_;
   std::unique_ptr<Services> services_;

@@ -14,7 +14,7 @@ const char* const kStranger =
 }  // namespace
 
 void Lease::learn(Json lease) {
-  if (!carries(lease, parts_.owner)) throw sdk::Error(ISOGATE_UNAVAILABLE, kStranger);
+  if (!carries(lease, parts_.owner)) unavailable(kStranger);
   uid_ = uid_of(lease);
   ending_ = lease.at("metadata").contains("deletionTimestamp");
   record_ = read_record(lease);
@@ -60,8 +60,7 @@ bool Lease::replace(bool hold, const Budget& budget) {
 }
 
 void Lease::write(bool hold, const Budget& budget) {
-  if (!replace(hold, budget))
-    throw sdk::Error(ISOGATE_UNAVAILABLE, "another gateway is at work on this sandbox: try again");
+  if (!replace(hold, budget)) unavailable("another gateway is at work on this sandbox: try again");
 }
 
 bool Lease::give_to(const Parts& taker, const Budget& budget) {
@@ -90,6 +89,19 @@ bool Lease::is_held() const {
 }
 
 bool Lease::is_others() const { return hold_.holder != services_.holder && is_held(); }
+
+std::vector<Json> sandbox_leases(Services& services, bool ahead, const Budget& budget) {
+  Owner owner = services.any.owner;
+  const std::string selector = selector_of(owner) + (ahead ? std::string(",") + kLabelAhead + "=ready" : "");
+  const Json all = services.api.list(services.leases(), {selector, "", 500}, budget);
+  std::vector<Json> found;
+  for (const Json& each : all.at("items")) {
+    owner.sandbox_id = metadata_text(each, "name");
+    if (!carries(each, owner)) continue;
+    if (ahead || !each.at("metadata").at("labels").contains(kLabelAhead)) found.push_back(each);
+  }
+  return found;
+}
 
 bool is_free(Services& services, const Json& lease) {
   const Hold hold = hold_of(lease);

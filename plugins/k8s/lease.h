@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/record.h"
@@ -56,6 +57,10 @@ class Lease {
   std::string uid_;
   bool ending_ = false;
 };
+
+// The Leases of this backend's sandboxes, whichever gateway made them. `ahead`: those of ready pods that no
+// agent has, else those of agents. Throws what Api throws.
+std::vector<nlohmann::json> sandbox_leases(Services& services, bool ahead, const Budget& budget);
 
 // No gateway works on the Lease's sandbox: it has no holder, or one that no longer renews it.
 bool is_free(Services& services, const nlohmann::json& lease);

@@ -109,19 +109,17 @@ void Liveness::examine(sdk::RunnerLink& link, const Way& way) {
 }
 
 bool Liveness::is_ours_alone(const Way& way) const {
-  const isogate_call call{sizeof call, cancel_.get(), INT64_MAX, {}};
   try {
-    return !way.is_shared(sdk::Call(call));
+    return !way.is_shared(sdk::Call(ending_));
   } catch (const sdk::Error&) {  // not known
     return false;
   }
 }
 
 void Liveness::replace(sdk::RunnerLink& link, const Way& way, const char* why) {
-  const isogate_call call{sizeof call, cancel_.get(), INT64_MAX, {}};
   link.close(why);
   try {
-    way.remove(sdk::Call(call));
+    way.remove(sdk::Call(ending_));
   } catch (const std::exception& error) {
     log_(std::string("a pod that is stuck stays until its sandbox's next call: ") + error.what());
   }
@@ -129,10 +127,9 @@ void Liveness::replace(sdk::RunnerLink& link, const Way& way, const char* why) {
 
 // A runner that answers elsewhere keeps its pod; its link is closed if that is what is dead.
 bool Liveness::twice_silent(sdk::RunnerLink& link, const Way& way) {
-  const isogate_call call{sizeof call, cancel_.get(), INT64_MAX, {}};
   for (int tries = 0; tries < 2; ++tries) {
     const auto begun = Clock::now();
-    const Found found = way.try_another(sdk::Call(call));
+    const Found found = way.try_another(sdk::Call(ending_));
     if (found == Found::kUnknown || !link.alive()) return false;
     if (found == Found::kSpeaks) {
       if (!link.ping(patience_))

@@ -66,6 +66,7 @@ class Liveness {
   const std::chrono::milliseconds interval_, patience_;
   const std::function<void(const std::string&)> log_;
   const Fd cancel_;  // readable at the end
+  const isogate_call ending_{sizeof(isogate_call), cancel_.get(), INT64_MAX, {}};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ended_ = false;

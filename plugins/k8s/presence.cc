@@ -6,6 +6,7 @@
 #include "plugins/common/wait_for.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/record.h"
+#include "plugins/k8s/services.h"
 
 namespace isogate::k8s {
 namespace {
@@ -16,19 +17,11 @@ constexpr const char* kGeneration = "isogate.io/generation";
 
 }  // namespace
 
-Presence::Presence(Services& services, Owner owner)
-    : services_(services),
-      owner_(std::move(owner)),
-      stop_(or_throw(make_event())),
-      generation_(random_hex(8)) {}
+Presence::Presence(Services& services)
+    : services_(services), stop_(or_throw(make_event())), generation_(random_hex(8)) {}
 
 Presence::~Presence() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
   signal_event(stop_.get());
-  changed_.notify_all();
   if (!thread_.joinable()) return;
   thread_.join();
   if (superseded_ || services_.keeps) return;  // it expires
@@ -39,8 +32,9 @@ Presence::~Presence() {
 }
 
 Resource Presence::lease_of(const std::string& holder) const {
+  const Owner& owner = services_.any.owner;
   return services_.leases("isogate-gateway-" +
-                          sha256_hex(owner_.instance + "\n" + owner_.backend + "\n" + holder).substr(0, 32));
+                          sha256_hex(owner.instance + "\n" + owner.backend + "\n" + holder).substr(0, 32));
 }
 
 void Presence::begin(const sdk::Call& call) {
@@ -54,10 +48,7 @@ void Presence::begin(const sdk::Call& call) {
 }
 
 void Presence::run() {
-  for (;;) {
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, kRenew, [this] { return ending_; })) return;
-    lock.unlock();
+  while (!is_signalled(stop_.get(), kRenew)) {
     try {
       renew(Budget(kAskPresence, stop_.get()));
       all(Budget(kAskPresence, stop_.get()));
@@ -72,9 +63,10 @@ void Presence::run() {
 void Presence::renew(const Budget& budget) {
   if (superseded_) return;
   const Resource what = lease_of(services_.holder);
-  nlohmann::json lease = {{"apiVersion", "coordination.k8s.io/v1"},
-                          {"kind", "Lease"},
-                          {"metadata", {{"name", what.name}, {"labels", gateway_labels_of(owner_)}}}};
+  nlohmann::json lease = {
+      {"apiVersion", "coordination.k8s.io/v1"},
+      {"kind", "Lease"},
+      {"metadata", {{"name", what.name}, {"labels", gateway_labels_of(services_.any.owner)}}}};
   lease["metadata"]["annotations"][kGeneration] = generation_;
   write_holder(lease, services_.holder, kLasts);
   const bool was_there = net::unless_gone([&] {
@@ -92,7 +84,7 @@ void Presence::renew(const Budget& budget) {
 }
 
 std::set<std::string> Presence::all(const Budget& budget) {
-  const std::string selector = selector_of(owner_.instance, owner_.backend) + "," + kLabelGateway + "=true";
+  const std::string selector = selector_of(services_.any.owner) + "," + kLabelGateway + "=true";
   const Json leases = services_.api.list(services_.leases(), {selector, "", 500}, budget);
   std::set<std::string> found;
   for (const Json& each : leases.at("items"))

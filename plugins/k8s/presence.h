@@ -4,8 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -13,15 +11,16 @@
 
 #include "lib/fd.h"
 #include "lib/semaphore.h"
-#include "plugins/k8s/pod/profile.h"
-#include "plugins/k8s/services.h"
+#include "plugins/k8s/client/api.h"
 
 namespace isogate::k8s {
+
+struct Services;
 
 class Presence {
  public:
   // `services` is borrowed. Nothing is written before begin().
-  Presence(Services& services, Owner owner);
+  explicit Presence(Services& services);
   Presence(const Presence&) = delete;
   Presence& operator=(const Presence&) = delete;
   // Deletes the Lease, unless a later generation of this gateway has begun, or pods are kept for the next
@@ -43,13 +42,9 @@ class Presence {
   [[nodiscard]] Resource lease_of(const std::string& holder) const;
 
   Services& services_;
-  const Owner owner_;
-  const Fd stop_;  // an eventfd: cancels the thread's current work
+  const Fd stop_;  // an eventfd: ends the thread, and its current work
   Semaphore beginning_;
   std::atomic<bool> begun_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ending_ = false;
   const std::string generation_;
   bool superseded_ = false;
   nlohmann::json written_;

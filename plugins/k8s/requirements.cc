@@ -23,22 +23,27 @@ struct Need {
   const char *group, *resource, *subresource, *verbs;
 };
 // As in deploy/k8s/rbac.yaml, with the verbs that each needs.
-constexpr Need kNeeds[] = {
-    {"", "pods", "", "create delete get list watch"},
-    {"", "pods", "exec", "create get"},
-    {"coordination.k8s.io", "leases", "", "create delete get list update"},
-    {"networking.k8s.io", "networkpolicies", "", "create delete get"},
-};
-constexpr Need kClaimNeeds[] = {{"", "persistentvolumeclaims", "", "create delete get"}};
-constexpr Need kLivenessNeeds[] = {{"", "pods", "log", "get"}};
-constexpr Need kJobNeeds[] = {{"batch", "jobs", "", "create delete get"}};
-constexpr Need kSandboxNeeds[] = {{"agents.x-k8s.io", "sandboxes", "", "create delete get"}};
-constexpr Need kSandboxClaimNeeds[] = {
-    {"extensions.agents.x-k8s.io", "sandboxclaims", "", "create delete get"},
-    {"extensions.agents.x-k8s.io", "sandboxtemplates", "", "get"},
-    {"extensions.agents.x-k8s.io", "sandboxwarmpools", "", "get"},
-    {"agents.x-k8s.io", "sandboxes", "", "get"},
-};
+std::vector<Need> needs_of(const Config& config) {
+  std::vector<Need> needs = {
+      {"", "pods", "", "create delete get list watch"},
+      {"", "pods", "exec", "create get"},
+      {"coordination.k8s.io", "leases", "", "create delete get list update"},
+      {"networking.k8s.io", "networkpolicies", "", "create delete get"},
+  };
+  const auto add = [&](bool wanted, std::initializer_list<Need> more) {
+    if (wanted) needs.insert(needs.end(), more);
+  };
+  add(config.workspace == Place::kClaim, {{"", "persistentvolumeclaims", "", "create delete get"}});
+  add(config.liveness_interval_sec > 0, {{"", "pods", "log", "get"}});
+  add(config.provision == Provision::kJob, {{"batch", "jobs", "", "create delete get"}});
+  add(config.provision == Provision::kSandbox, {{"agents.x-k8s.io", "sandboxes", "", "create delete get"}});
+  add(config.provision == Provision::kSandboxClaim,
+      {{"extensions.agents.x-k8s.io", "sandboxclaims", "", "create delete get"},
+       {"extensions.agents.x-k8s.io", "sandboxtemplates", "", "get"},
+       {"extensions.agents.x-k8s.io", "sandboxwarmpools", "", "get"},
+       {"agents.x-k8s.io", "sandboxes", "", "get"}});
+  return needs;
+}
 
 bool may(Services& services, const Need& need, const std::string& verb, const Budget& budget) {
   const Json review = {{"apiVersion", "authorization.k8s.io/v1"},
@@ -55,27 +60,16 @@ bool may(Services& services, const Need& need, const std::string& verb, const Bu
   return member(member(answer, "status"), "allowed") == true;
 }
 
-template <size_t N>
-void add_lacking(Services& services, const Need (&needs)[N], std::string& found, const Budget& budget) {
-  for (const Need& need : needs) {
+std::string why_not_allowed(Services& services, const Budget& budget) {
+  std::string lacks;
+  for (const Need& need : needs_of(services.config)) {
     const std::string what =
         std::string(need.resource) + (*need.subresource != 0 ? "/" : "") + need.subresource;
     for (const std::string_view each : split(need.verbs, ' ')) {
       const std::string verb(each);
-      if (!may(services, need, verb, budget)) found += (found.empty() ? "" : ", ") + verb + " " + what;
+      if (!may(services, need, verb, budget)) lacks += (lacks.empty() ? "" : ", ") + verb + " " + what;
     }
   }
-}
-
-std::string why_not_allowed(Services& services, const Budget& budget) {
-  std::string lacks;
-  add_lacking(services, kNeeds, lacks, budget);
-  if (services.config.workspace == Place::kClaim) add_lacking(services, kClaimNeeds, lacks, budget);
-  if (services.config.liveness_interval_sec > 0) add_lacking(services, kLivenessNeeds, lacks, budget);
-  if (services.config.provision == Provision::kJob) add_lacking(services, kJobNeeds, lacks, budget);
-  if (services.config.provision == Provision::kSandbox) add_lacking(services, kSandboxNeeds, lacks, budget);
-  if (services.config.provision == Provision::kSandboxClaim)
-    add_lacking(services, kSandboxClaimNeeds, lacks, budget);
   if (lacks.empty()) return "";
   return "these credentials may not " + lacks + " in the namespace `" + services.name_space + "`: " + kRole;
 }
@@ -93,8 +87,8 @@ bool admits(Services& services, const Json& pod, std::string& why, const Budget&
   } catch (const NetError& error) {
     const bool no_namespace = std::string_view(error.what()).find("namespaces \"") != std::string_view::npos;
     if (error.status() == ISOGATE_NOT_FOUND && no_namespace)
-      throw sdk::Error(ISOGATE_UNAVAILABLE, "the namespace `" + services.name_space +
-                                                "` does not exist: create it, with deploy/k8s/rbac.yaml");
+      unavailable("the namespace `" + services.name_space +
+                  "` does not exist: create it, with deploy/k8s/rbac.yaml");
     if (error.http_status() != 403 && error.http_status() != 422 && error.http_status() != 400) throw;
     why = error.what();
     return false;
@@ -122,11 +116,12 @@ std::string how_to_enforce(Services& services, const Budget& budget) {
 
 // Whoever may create any pod is root on its node, and so has everything there. Our own pod is admitted: so if
 // one addition makes it refused, the addition is what is refused.
-std::string why_not_admitted(Services& services, Parts parts, const Limits& limits, const Budget& budget) {
+std::string why_not_admitted(Services& services, const Budget& budget) {
   const std::string& space = services.name_space;
+  Parts parts = services.any;
   parts.owner = {"isogate", "probe", "isogate-probe-" + random_hex(4)};
   parts.pod = parts.claim = parts.tenant = parts.agent_id = parts.owner.sandbox_id;
-  const Json own = pod_of(services.config, parts, limits);
+  const Json own = pod_of(services.config, parts, limits_of(services.config, {}));
   std::string why;
   Json made;
   if (!admits(services, own, why, budget, &made))
@@ -165,11 +160,10 @@ std::string version_of(Services& services, const Budget& budget) {
 
 }  // namespace
 
-std::string Requirements::look_in_full(Services& services, const Parts& any, const Limits& limits,
-                                       const Budget& budget) {
+std::string Requirements::look_in_full(Services& services, const Budget& budget) {
   std::string text = "Kubernetes " + version_of(services, budget);
   std::string why = why_not_allowed(services, budget);
-  if (why.empty()) why = why_not_admitted(services, any, limits, budget);
+  if (why.empty()) why = why_not_admitted(services, budget);
   if (is_quota(why) && was_fine_) {  // the earlier proof stays valid; running sandboxes are served
     text += "; " + std::exchange(why, "");
   }
@@ -182,21 +176,21 @@ std::string Requirements::look_in_full(Services& services, const Parts& any, con
   }
   const std::lock_guard lock(mutex_);
   text_ = text;
-  why_not_ = why;
-  was_fine_ = was_fine_ || why.empty();
-  looked_ = Clock::now();
-  looked_before_ = true;
+  fine_since_.reset();
+  if (why.empty()) {
+    fine_since_ = Clock::now();
+    was_fine_ = true;
+  }
   return why;
 }
 
-std::string Requirements::why_not(Services& services, const Parts& any, const Limits& limits,
-                                  const Budget& budget) {
+std::string Requirements::why_not(Services& services, const Budget& budget) {
   bool fresh = false;
   {
     const std::lock_guard lock(mutex_);
-    fresh = looked_before_ && why_not_.empty() && Clock::now() - looked_ < kLookAgain;
+    fresh = fine_since_ && Clock::now() - *fine_since_ < kLookAgain;
   }
-  if (!fresh) return look_in_full(services, any, limits, budget);
+  if (!fresh) return look_in_full(services, budget);
   services.api.list(services.pod(), {"isogate.io/sandbox=none", "", 1}, budget);
   return "";
 }

@@ -8,7 +8,6 @@
 #include "lib/hash.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod/profile.h"
-#include "plugins/k8s/presence.h"
 
 namespace isogate::k8s {
 namespace {
@@ -26,25 +25,29 @@ std::string name_of_holder(const sdk::Host& host) {
 
 }  // namespace
 
+Parts parts_of_any(const sdk::Host& host) {
+  const isogate_host& abi = host.abi();
+  Parts parts;
+  parts.owner = {std::string(sdk::view(abi.instance)), std::string(sdk::view(abi.backend_name)), {}};
+  parts.shell = sdk::view(abi.shell);
+  parts.toolchain = sdk::view(abi.toolchain_path);
+  for (uint64_t i = 0; i < abi.shared_dir_count; ++i)
+    parts.shared.emplace_back(sdk::view(abi.shared_dirs[i].prefix));
+  return parts;
+}
+
 Services::Services(sdk::Host host_, const Config& config_, ClusterAccess access)
     : host(host_),
       config(config_),
+      any(parts_of_any(host_)),
       api(std::move(access)),
       name_space(api.access().name_space),
       holder(name_of_holder(host_)),
-      pods(api, name_space,
-           pod_selector_of(config_.provision, std::string(sdk::view(host_.abi().instance)),
-                           std::string(sdk::view(host_.abi().backend_name))),
+      pods(api, name_space, pod_selector_of(config_.provision, any.owner),
            [this](const std::string& line) { warn(line); }),
       liveness(std::chrono::seconds(config.liveness_interval_sec),
                std::chrono::seconds(config.liveness_patience_sec),
-               [this](const std::string& line) { warn(line); }) {
-  const Owner owner{
-      std::string(sdk::view(host.abi().instance)), std::string(sdk::view(host.abi().backend_name)), {}};
-  presence = std::make_unique<Presence>(*this, owner);
-}
-
-Services::~Services() = default;
+               [this](const std::string& line) { warn(line); }) {}
 
 std::optional<Gateway> Services::gateway() const {
   const std::lock_guard lock(mutex_);
@@ -156,8 +159,8 @@ void rethrow_as_ours(Services& services, const std::exception_ptr& failure) {
         error.http_status() == 0
             ? "it gave no answer"
             : "it answered " + std::to_string(error.http_status()) + " " + error.reason();
-    throw sdk::Error(ISOGATE_UNAVAILABLE, "the API server does not let this sandbox be served now: " +
-                                              answer + "; the gateway's log has the reason");
+    unavailable("the API server does not let this sandbox be served now: " + answer +
+                "; the gateway's log has the reason");
   }
 }
 

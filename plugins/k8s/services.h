@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,18 +13,21 @@
 #include "plugins/k8s/config.h"
 #include "plugins/k8s/liveness.h"
 #include "plugins/k8s/pod/pods.h"
+#include "plugins/k8s/pod/profile.h"
+#include "plugins/k8s/presence.h"
 #include "plugins/k8s/renewals.h"
 
 namespace isogate::k8s {
 
-class Presence;
+// The parts of any sandbox of this backend: without a sandbox_id.
+Parts parts_of_any(const sdk::Host& host);
 
 struct Services {
   Services(sdk::Host host, const Config& config, ClusterAccess access);
-  ~Services();
 
   const sdk::Host host;
   const Config& config;  // the backend's
+  const Parts any;       // parts_of_any()
   Api api;
   const std::string name_space;
   const std::string holder;  // this gateway's name among those that share sandboxes; the same after a restart
@@ -59,7 +61,7 @@ struct Services {
   std::optional<Gateway> gateway_;
 
  public:
-  std::unique_ptr<Presence> presence;
+  Presence presence{*this};
   Pods pods;
   Liveness liveness;  // the last member: it ends first, then `pods`
 };
@@ -73,6 +75,8 @@ bool remove_object(Services& services, const Resource& what, const std::string& 
 // The same, only for the version of `what` that `known` is.
 bool remove_version(Services& services, const Resource& what, const nlohmann::json& known,
                     const Budget& budget);
+
+[[noreturn]] inline void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
 
 // A refusal of the cluster is never the caller's mistake: other statuses than
 // ISOGATE_CANCELLED and ISOGATE_UNAVAILABLE become the latter.

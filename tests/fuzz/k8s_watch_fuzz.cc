@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "plugins/k8s/client/object.h"
-#include "plugins/k8s/client/watch_store.h"
+#include "plugins/k8s/client/watch.h"
 #include "tests/fuzz/require.h"
 
 namespace {

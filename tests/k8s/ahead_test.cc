@@ -20,11 +20,11 @@ class K8sAhead : public OnFake {
     host_.instance = sdk::str("test");
     host_.backend_name = sdk::str("k8s");
     host_.sandboxes_dir = sdk::str("/state");
-    config_ = parse_config(R"({"network": "open", "allow_unverified_cluster": true, "orphaned_after_sec": 5,
+    host_.shell = sdk::str("/bin/sh");
+    config_ = parse_config(
+        R"({"network": "open", "allow_unverified_cluster": true, "orphaned_after_sec": 5, "warm_pool": 1,
                                "kubeconfig": ")" +
-                           api_.kubeconfig() + "\"}");
-    like_.owner = {"test", "k8s", {}};
-    like_.shell = "/bin/sh";
+        api_.kubeconfig() + "\"}");
   }
   [[nodiscard]] bool is_there(const char* plural, const std::string& name) const {
     for (const Json& each : api_.all(plural))
@@ -33,7 +33,6 @@ class K8sAhead : public OnFake {
   }
   isogate_host host_{};
   Config config_;
-  Parts like_;
 };
 
 // Its Lease is written as nobody's, and then nothing of it can be removed for a while.
@@ -58,7 +57,7 @@ TEST_F(K8sAhead, WhatCouldNotBeMadeIsRemovedLater) {
       FakeApi::Fault::kError);
   Services services(sdk::Host(host_), config_, load_access(config_.access));
   services.serves = true;
-  Pool pool(services, 1, like_, limits_of(config_, {}));
+  Pool pool(services);
   ASSERT_TRUE(eventually(30, [&] { return fails.load(); }));
   ASSERT_TRUE(eventually(5, [&] { return api_.all("leases").size() == 1; }));
   const std::string left = api_.one("leases").at("metadata").at("name");
@@ -76,7 +75,7 @@ class K8sTaken : public K8sAhead {
  protected:
   K8sTaken() : services_(sdk::Host(host_), config_, load_access(config_.access)) {
     services_.serves = true;
-    mine_ = like_;
+    mine_ = services_.any;
     mine_.owner.sandbox_id = FakeGateway::id_of("a");
   }
   std::unique_ptr<SandboxPod> open(const OpenWish& wish) {
@@ -113,7 +112,7 @@ class K8sTaken : public K8sAhead {
 };
 
 TEST_F(K8sTaken, APodThatReplacesItIsRecognizedAndEnded) {
-  Pool pool(services_, 1, like_, limits_of(config_, {}));
+  Pool pool(services_);
   ASSERT_TRUE(eventually(30, [&] { return pool.text().find("1 of 1") != std::string::npos; }));
   auto taken = open({.ready = &pool});
   ASSERT_NE(record().at("ahead"), "");

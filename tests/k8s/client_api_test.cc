@@ -176,7 +176,7 @@ TEST(K8sApi, AServerThatIsAlwaysBusyIsAskedAFewTimes) {
   };
   const auto get = [](Api& api) { api.get(kPod, usual()); };
   const auto create = [](Api& api) { api.create(kPods, {}, usual()); };
-  const auto remove = [](Api& api) { api.remove(kPod, Json(), usual()); };
+  const auto remove = [](Api& api) { api.remove(kPod, Json::object(), usual()); };
   EXPECT_EQ(asked(429, "TooManyRequests", get), 6u);
   EXPECT_EQ(asked(429, "TooManyRequests", create), 6u);
   EXPECT_EQ(asked(429, "TooManyRequests", remove), 6u);

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -70,17 +71,31 @@ struct Selection {
 struct ApiStream {
   std::unique_ptr<HttpConnection> connection;
   HttpHead head;
-  std::string certificate;  // which was shown
+  Identity identity;  // which was shown
+};
+
+// A token bucket for requests: `qps` of them a second, `burst` at once. Any thread.
+class RateLimit {
+ public:
+  RateLimit(double qps, double burst);  // qps 0: any number
+  // Waits for its turn, in the order of the calls. Throws NetError when the turn would come after the
+  // budget's end, or the budget was cancelled; the turn is returned.
+  void take(const Budget& budget);
+
+ private:
+  const double qps_, burst_;
+  std::mutex mutex_;
+  double tokens_;
+  Budget::Clock::time_point then_;
 };
 
 class Api {
  public:
   explicit Api(ClusterAccess access, ApiLimits limits = {});
-  ~Api();
   Api(const Api&) = delete;
   Api& operator=(const Api&) = delete;
 
-  [[nodiscard]] const ClusterAccess& access() const;
+  [[nodiscard]] const ClusterAccess& access() const { return access_; }
 
   // The answer's JSON of any 2xx, null where there is none.
   Json call(const ApiRequest& request, const Budget& budget);
@@ -89,12 +104,12 @@ class Api {
   // The same; nothing if there is none.
   std::optional<Json> find(const Resource& what, const Budget& budget);
   // `body` with its metadata.name, or generateName; `what` without name unless with a subresource (eviction).
-  // `query`: for example {{"dryRun", "All"}}; the same below.
+  // `query`: for example {{"dryRun", "All"}}.
   Json create(const Resource& what, const Json& body, const Budget& budget, const Query& query = {});
   // With metadata.resourceVersion in `body`, a concurrent change is an error, reason() "Conflict".
-  Json replace(const Resource& what, const Json& body, const Budget& budget, const Query& query = {});
+  Json replace(const Resource& what, const Json& body, const Budget& budget);
   // `options`: {{"gracePeriodSeconds", 0}, {"propagationPolicy", "Background"}, {"preconditions",
-  // {{"uid", …}}}}; null: none. A missing object is ISOGATE_NOT_FOUND, another uid reason()
+  // {{"uid", …}}}}. A missing object is ISOGATE_NOT_FOUND, another uid reason()
   // "Conflict"; a collection, `what` without name, is ISOGATE_INVALID_ARGUMENT.
   Json remove(const Resource& what, const Json& options, const Budget& budget);
   // All pages as one: {"metadata": {"resourceVersion": …}, "items": […]}. Bounded to 64 MiB together.
@@ -102,11 +117,34 @@ class Api {
 
   // A separate connection, not counted by the rate; `upgrade`: a WebSocket's headers, and 101 is the
   // good status.
-  ApiStream open(const ApiRequest& request, const Query& upgrade, const Budget& budget);
+  ApiStream open(const ApiRequest& request, const Query& upgrade, const Budget& budget) {
+    return send(request, upgrade, false, budget);
+  }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Kept {
+    std::unique_ptr<HttpConnection> connection;
+    std::string certificate;  // which it was made with
+  };
+
+  ApiStream send(const ApiRequest& request, const Query& upgrade, bool counted, const Budget& budget);
+  std::string text(const ApiRequest& request, const Budget& budget);  // the whole body
+  std::unique_ptr<HttpConnection> take_kept(const Identity& identity);
+  std::unique_ptr<HttpConnection> connect(const Identity& identity, const Budget& budget) const;
+  std::unique_ptr<HttpConnection> connect_renewed(Identity& identity, const Budget& budget) const;
+  void give(std::unique_ptr<HttpConnection> connection, const std::string& certificate);
+  ApiStream ask(const ApiRequest& request, const Query& upgrade, const Budget& budget);
+  net::HttpRequest written(const ApiRequest& request, const Query& upgrade, const Identity& identity) const;
+  enum class Repeat { kNever, kIfNothingWasDone, kAlways };
+  static Repeat repeat_of(const ApiRequest& request, const Query& upgrade);
+  bool may_try_again(const ApiStream& asked, Repeat repeat, const std::string& said, bool& renewed,
+                     const Budget& budget);
+
+  const ClusterAccess access_;
+  const ApiLimits limits_;
+  RateLimit rate_;
+  std::mutex mutex_;  // of kept_
+  std::vector<Kept> kept_;
 };
 
 }  // namespace isogate::k8s

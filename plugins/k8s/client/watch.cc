@@ -2,133 +2,193 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
-#include <thread>
+#include <set>
 
-#include "lib/fd.h"
+#include "lib/json.h"
 #include "lib/thread.h"
 #include "plugins/common/or_throw.h"
 #include "plugins/k8s/client/object.h"
-#include "plugins/k8s/client/watch_store.h"
 
 namespace isogate::k8s {
+namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-struct Watch::Impl {
-  Impl(Api& api_, Resource what_, Selection selection_, WatchEvents events_, WatchOptions options_)
-      : api(api_),
-        what(std::move(what_)),
-        selection(std::move(selection_)),
-        events(std::move(events_)),
-        options(options_),
-        store(events),
-        end(or_throw(make_event())) {}
-
-  void run();
-  void take_list();
-  void follow();
-  void read(ApiStream& stream, const Budget& budget);
-  void hear(const std::string& line);
-  void say_lost(const std::string& why);
-  void say_restored();
-
-  Api& api;
-  const Resource what;
-  const Selection selection;
-  const WatchEvents events;
-  const WatchOptions options;
-  WatchStore store;
-  const Fd end;
-  std::string version;  // empty: a list is needed
-  bool is_lost = false;
-  std::thread thread;
-};
-
-void Watch::Impl::say_lost(const std::string& why) {
-  if (is_lost) return;
-  is_lost = true;
-  if (events.lost) events.lost(why);
+void tell(const std::function<void(const Json&)>& callback, const Json& object) {
+  if (callback) callback(object);
 }
 
-void Watch::Impl::say_restored() {
-  if (is_lost && events.restored) events.restored();
-  is_lost = false;
-}
+}  // namespace
 
-void Watch::Impl::run() {
-  constexpr seconds kLongEnough{1};  // after which a failure is not one more in a row
-  milliseconds wait = options.first_pause;
-  while (!is_signalled(end.get())) {
-    const auto begin = Budget::Clock::now();
-    try {
-      if (version.empty()) take_list();
-      follow();
-    } catch (const NetError& error) {
-      if (error.http_status() == 410) version.clear();
-      if (is_signalled(end.get())) return;
-      if (error.http_status() != 410) say_lost(error.what());
-    } catch (const std::exception& error) {
-      version.clear();
-      say_lost(error.what());
-    }
-    if (Budget::Clock::now() - begin >= kLongEnough) wait = options.first_pause;
-    if (is_signalled(end.get(), wait)) return;
-    wait = std::min(2 * wait, options.longest_pause);
+void WatchLines::add(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const size_t end = std::min(bytes.find('\n'), bytes.size());
+    if (line_.size() + end > most_)
+      throw NetError(ISOGATE_UNAVAILABLE, "the API server sent an event that is too big");
+    line_ += bytes.substr(0, end);
+    if (end == bytes.size()) return;
+    bytes.remove_prefix(end + 1);
+    take_(std::exchange(line_, {}));
   }
 }
 
-void Watch::Impl::take_list() {
-  const Json list = api.list(what, selection, Budget(Budget::kUsual, end.get()));
-  store.replace(list["items"]);
-  version = metadata_text(list, "resourceVersion");
+WatchEvent parse_event(const std::string& line) {
+  Json event = parse_shallow(line);
+  if (!member(event, "object").is_object())
+    throw NetError(ISOGATE_UNAVAILABLE, "the API server sent an event that is no JSON");
+  return {text_at(event, "type"), std::move(event["object"])};
+}
+
+NetError error_of(const WatchEvent& event, const std::string& attempt) {
+  const Json& code = member(event.object, "code");
+  const uint64_t number = code.is_number_integer() ? code.get<uint64_t>() : 0;
+  return refusal(attempt, number >= 400 && number < 600 ? static_cast<int>(number) : 500,
+                 event.object.dump());
+}
+
+WatchStore::Key WatchStore::key_of(const Json& object) {
+  Key key{metadata_text(object, "namespace"), metadata_text(object, "name")};
+  if (key.second.empty()) throw NetError(ISOGATE_UNAVAILABLE, "the API server sent an object without name");
+  (void)uid_of(object);
+  return key;
+}
+
+void WatchStore::apply(const WatchEvent& event) {
+  if (event.type == "ADDED" || event.type == "MODIFIED") put(event.object);
+  if (event.type == "DELETED") remove(event.object);
+}
+
+void WatchStore::put(const Json& object) {
+  const Key key = key_of(object);
+  const auto found = known_.find(key);
+  if (found == known_.end()) {
+    tell(events_.added, known_[key] = object);
+    return;
+  }
+  if (metadata_text(found->second, "uid") != metadata_text(object, "uid")) {
+    tell(events_.deleted, std::exchange(found->second, object));
+    tell(events_.added, object);
+    return;
+  }
+  const bool same =
+      metadata_text(found->second, "resourceVersion") == metadata_text(object, "resourceVersion");
+  found->second = object;
+  if (!same) tell(events_.modified, object);
+}
+
+void WatchStore::remove(const Json& object) {
+  const auto found = known_.find(key_of(object));
+  if (found == known_.end()) return;
+  // The event has the last state, unless it is of another object.
+  if (metadata_text(found->second, "uid") != metadata_text(object, "uid")) return;
+  known_.erase(found);
+  tell(events_.deleted, object);
+}
+
+void WatchStore::replace(const Json& items) {
+  std::set<Key> there;
+  for (const Json& item : items) there.insert(key_of(item));
+  for (auto each = known_.begin(); each != known_.end();) {
+    if (there.contains(each->first)) {
+      ++each;
+      continue;
+    }
+    const Json gone = std::move(each->second);
+    each = known_.erase(each);
+    tell(events_.deleted, gone);
+  }
+  for (const Json& item : items) put(item);
+}
+
+void Watch::say_lost(const std::string& why) {
+  if (is_lost_) return;
+  is_lost_ = true;
+  if (events_.lost) events_.lost(why);
+}
+
+void Watch::say_restored() {
+  if (is_lost_ && events_.restored) events_.restored();
+  is_lost_ = false;
+}
+
+void Watch::run() {
+  constexpr seconds kLongEnough{1};  // after which a failure is not one more in a row
+  milliseconds wait = options_.first_pause;
+  while (!is_signalled(end_.get())) {
+    const auto begin = Budget::Clock::now();
+    try {
+      if (version_.empty()) take_list();
+      follow();
+    } catch (const NetError& error) {
+      if (error.http_status() == 410) version_.clear();
+      if (is_signalled(end_.get())) return;
+      if (error.http_status() != 410) say_lost(error.what());
+    } catch (const std::exception& error) {
+      version_.clear();
+      say_lost(error.what());
+    }
+    if (Budget::Clock::now() - begin >= kLongEnough) wait = options_.first_pause;
+    if (is_signalled(end_.get(), wait)) return;
+    wait = std::min(2 * wait, options_.longest_pause);
+  }
+}
+
+void Watch::take_list() {
+  const Json list = api_.list(what_, selection_, Budget(Budget::kUsual, end_.get()));
+  store_.replace(list["items"]);
+  version_ = metadata_text(list, "resourceVersion");
   say_restored();
-  if (events.synced) events.synced();
+  if (events_.synced) events_.synced();
 }
 
 // Until the server ends it.
-void Watch::Impl::follow() {
-  ApiRequest request{.method = "GET", .path = what.path(), .attempt = "watch " + what.text()};
+void Watch::follow() {
+  ApiRequest request{.method = "GET", .path = what_.path(), .attempt = "watch " + what_.text()};
   request.query = {{"watch", "true"},
                    {"allowWatchBookmarks", "true"},
-                   {"resourceVersion", version},
-                   {"timeoutSeconds", std::to_string(options.stream_time.count())}};
-  if (!selection.labels.empty()) request.query.emplace_back("labelSelector", selection.labels);
-  if (!selection.fields.empty()) request.query.emplace_back("fieldSelector", selection.fields);
-  const Budget budget(options.stream_time + options.slack, end.get());
-  ApiStream stream = api.open(request, {}, budget);
+                   {"resourceVersion", version_},
+                   {"timeoutSeconds", std::to_string(options_.stream_time.count())}};
+  if (!selection_.labels.empty()) request.query.emplace_back("labelSelector", selection_.labels);
+  if (!selection_.fields.empty()) request.query.emplace_back("fieldSelector", selection_.fields);
+  const Budget budget(options_.stream_time + options_.slack, end_.get());
+  ApiStream stream = api_.open(request, {}, budget);
   say_restored();
   read(stream, budget);
 }
 
-void Watch::Impl::read(ApiStream& stream, const Budget& budget) {
+void Watch::read(ApiStream& stream, const Budget& budget) {
   std::array<char, 65536> buffer{};
-  WatchLines lines(options.event_most, [this](const std::string& line) { hear(line); });
+  WatchLines lines(options_.event_most, [this](const std::string& line) { hear(line); });
   while (const size_t got = stream.connection->read_body(buffer.data(), buffer.size(), budget))
     lines.add(std::string_view(buffer.data(), got));
 }
 
-void Watch::Impl::hear(const std::string& line) {
+void Watch::hear(const std::string& line) {
   if (line.empty()) return;
   const WatchEvent event = parse_event(line);
   if (event.type == "ERROR") {
-    version.clear();
-    throw error_of(event, "watch " + what.text());
+    version_.clear();
+    throw error_of(event, "watch " + what_.text());
   }
-  store.apply(event);
+  store_.apply(event);
   if (std::string seen = metadata_text(event.object, "resourceVersion"); !seen.empty())
-    version = std::move(seen);
+    version_ = std::move(seen);
 }
 
 Watch::Watch(Api& api, Resource what, Selection selection, WatchEvents events, WatchOptions options)
-    : impl_(std::make_unique<Impl>(api, std::move(what), std::move(selection), std::move(events), options)) {
-  impl_->thread = start_thread([this] { impl_->run(); });
+    : api_(api),
+      what_(std::move(what)),
+      selection_(std::move(selection)),
+      events_(std::move(events)),
+      options_(options),
+      end_(or_throw(make_event())) {
+  thread_ = start_thread([this] { run(); });
 }
 
 Watch::~Watch() {
-  signal_event(impl_->end.get());
-  impl_->thread.join();
+  signal_event(end_.get());
+  thread_.join();
 }
 
 }  // namespace isogate::k8s

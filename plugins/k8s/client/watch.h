@@ -10,9 +10,14 @@
 
 #include <chrono>
 #include <functional>
-#include <memory>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 
+#include "lib/fd.h"
 #include "plugins/k8s/client/api.h"
 
 namespace isogate::k8s {
@@ -34,6 +39,48 @@ struct WatchOptions {
   size_t event_most = size_t{4} << 20;  // bytes of one event
 };
 
+// The lines of a stream, however it is cut.
+class WatchLines {
+ public:
+  WatchLines(size_t most, std::function<void(const std::string&)> take)
+      : most_(most), take_(std::move(take)) {}
+  // Passes on each line that is complete now, without its end. Throws NetError for one of more than `most`
+  // bytes, and what `take` throws.
+  void add(std::string_view bytes);
+
+ private:
+  const size_t most_;
+  const std::function<void(const std::string&)> take_;
+  std::string line_;
+};
+
+struct WatchEvent {
+  std::string type;  // "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"; others are ignored
+  Json object;
+};
+// Throws NetError for an invalid line. Pure.
+WatchEvent parse_event(const std::string& line);
+
+// The message of an ERROR. Pure.
+NetError error_of(const WatchEvent& event, const std::string& attempt);
+
+// The known objects, and the callbacks when they change. An object without name or uid is a NetError.
+class WatchStore {
+ public:
+  explicit WatchStore(const WatchEvents& events) : events_(events) {}  // borrowed
+  // A complete list replaces the known objects. Throws what the callbacks throw.
+  void replace(const Json& items);
+  void apply(const WatchEvent& event);
+
+ private:
+  void put(const Json& object);
+  void remove(const Json& object);
+  using Key = std::pair<std::string, std::string>;  // namespace, name
+  static Key key_of(const Json& object);
+  const WatchEvents& events_;
+  std::map<Key, Json> known_;
+};
+
 class Watch {
  public:
   // `api` is borrowed. `what`: a collection, in one namespace or all.
@@ -43,8 +90,24 @@ class Watch {
   ~Watch();  // ends the thread, whatever the server does; no callback runs afterwards
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  void run();
+  void take_list();
+  void follow();
+  void read(ApiStream& stream, const Budget& budget);
+  void hear(const std::string& line);
+  void say_lost(const std::string& why);
+  void say_restored();
+
+  Api& api_;
+  const Resource what_;
+  const Selection selection_;
+  const WatchEvents events_;
+  const WatchOptions options_;
+  WatchStore store_{events_};
+  const Fd end_;         // an eventfd
+  std::string version_;  // empty: a list is needed
+  bool is_lost_ = false;
+  std::thread thread_;
 };
 
 }  // namespace isogate::k8s

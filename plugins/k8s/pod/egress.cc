@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kSettle{5'000}, kApart{250}, kNames{5'000};
+constexpr milliseconds kSettle{5'000}, kApart{250}, kLookUp{5'000};
 constexpr int kSilentRounds = 2;
 constexpr size_t kMostServers = 8;
 constexpr int kNothingAnswers = 0, kSomethingAnswers = 10, kUntried = 11;  // of `isogate-runner reach`
@@ -28,7 +28,7 @@ ApiServers servers_of(Services& services, const sdk::Call& call) {
   ApiServers servers{{}, access.port};
   if (services.config.open_network || !services.config.egress_to.empty()) return servers;
   try {
-    servers.addresses = net::addresses_of(access.host, Budget(call, kNames));
+    servers.addresses = net::addresses_of(access.host, Budget(call, kLookUp));
   } catch (const NetError& error) {
     if (!access.proxy || error.status() == ISOGATE_CANCELLED) throw;
     services.warn_once("sandboxes are not tried against the API server: " + std::string(error.what()));
@@ -55,10 +55,8 @@ Node node_of(Services& services, const PodState& pod, const sdk::Call& call) {
 std::string what_answers(const std::string& text) {
   std::string found;
   std::set<std::string> seen;  // the first hop may be the node
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string_view each : split(text, '\n')) {
+    const std::string line(each);
     const size_t space = line.find(' ');
     if (space == std::string::npos || line.ends_with(" silent")) continue;
     if (!seen.insert(line.substr(0, space)).second) continue;
@@ -116,17 +114,15 @@ void prove_no_way_out(Services& services, sdk::RunnerLink& link, const PodState&
   const Ran last = settle(once, kApart, tolerated ? milliseconds(0) : kSettle, kSettle, call);
   if (last.exit_code == kNothingAnswers) return;
   if (last.exit_code != kSomethingAnswers)
-    throw sdk::Error(ISOGATE_UNAVAILABLE,
-                     "whether packets of the sandbox get out could not be tried: exit code " +
-                         std::to_string(last.exit_code) + " " + what_answers(last.out));
+    unavailable("whether packets of the sandbox get out could not be tried: exit code " +
+                std::to_string(last.exit_code) + " " + what_answers(last.out));
   const std::string why =
       "packets of sandboxes get out, although a NetworkPolicy denies it: " + what_answers(last.out) +
       " answered";
   if (!tolerated)
-    throw sdk::Error(ISOGATE_UNAVAILABLE,
-                     why +
-                         ". Use a network that enforces policies (Calico, Cilium, …), or write "
-                         "allow_unenforced_network: true");
+    unavailable(why +
+                ". Use a network that enforces policies (Calico, Cilium, …), or write "
+                "allow_unenforced_network: true");
   services.warn_once(why + "; served all the same: allow_unenforced_network");
 }
 

@@ -53,9 +53,9 @@ void Pods::on_change(const Json& pod, bool deleted) {
   std::shared_ptr<sdk::RunnerLink> link;
   {
     const std::lock_guard lock(mutex_);
-    if (awaited_.contains(name)) {
-      auto& known = states_[name];
-      known = {state, known.second + 1};
+    if (const auto awaited = awaited_.find(name); awaited != awaited_.end()) {
+      ++awaited->second.event;
+      awaited->second.state = state;
       changed_.notify_all();
     }
     const auto found = followed_.find(name);
@@ -92,22 +92,20 @@ PodState Pods::look(const std::string& name, const Budget& budget) {
 
 PodState Pods::await(const std::string& name, const sdk::Call& call, milliseconds most,
                      const std::function<bool(const PodState&)>& done) {
-  struct Awaited {  // while this waits
+  struct Waiting {
     Pods& pods;
     const std::string& name;
-    ~Awaited() {
+    ~Waiting() {
       const std::lock_guard lock(pods.mutex_);
-      if (--pods.awaited_[name] > 0) return;
-      pods.awaited_.erase(name);
-      pods.states_.erase(name);
+      if (--pods.awaited_[name].calls == 0) pods.awaited_.erase(name);
     }
   };
   {
     const std::lock_guard lock(mutex_);
-    ++awaited_[name];
+    ++awaited_[name].calls;
     begin();
   }
-  const Awaited awaited{*this, name};
+  const Waiting waiting{*this, name};
   const auto until = Clock::now() + most;
   PodState state = look(name, Budget(call, kAsk));
   auto asked = Clock::now();
@@ -119,13 +117,14 @@ PodState Pods::await(const std::string& name, const sdk::Call& call, millisecond
       continue;
     }
     std::unique_lock lock(mutex_);
-    const auto news = states_.find(name);
-    if (news == states_.end() || news->second.second == seen) {
+    const Awaited& news = awaited_.at(name);
+    if (news.event == seen) {
       const auto left = std::min(until, asked + kAskAgain) - Clock::now();
       changed_.wait(lock, call.cancel_fd(), std::chrono::ceil<milliseconds>(left));
       continue;
     }
-    std::tie(state, seen) = news->second;
+    state = news.state;
+    seen = news.event;
     asked = Clock::now();
   }
   return state;

@@ -56,6 +56,11 @@ class Pods {
     std::string uid;
     std::weak_ptr<sdk::RunnerLink> link;
   };
+  struct Awaited {
+    int calls = 0;       // that wait for it
+    uint64_t event = 0;  // how many have been reported; 0: none
+    PodState state;      // of the last one
+  };
   void on_change(const nlohmann::json& pod, bool deleted);
   bool may_be_there(const std::string& name, const std::string& uid);
   void begin();
@@ -65,8 +70,7 @@ class Pods {
   const std::function<void(const std::string&)> log_;
   std::mutex mutex_;
   Condition changed_;
-  std::map<std::string, std::pair<PodState, uint64_t>> states_;  // of pods that are waited for; which event
-  std::map<std::string, int> awaited_;
+  std::map<std::string, Awaited> awaited_;
   std::map<std::string, Followed> followed_;
   std::unique_ptr<Watch> watch_;  // the last member: it ends first
 };

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "plugins/k8s/client/object.h"
-#include "plugins/k8s/pod/sandbox_pod_impl.h"
 
 namespace isogate::k8s {
 namespace {
@@ -19,16 +18,14 @@ constexpr size_t kAtOnce = 4;  // most of a pod's start is waiting
 
 }  // namespace
 
-Pool::Pool(Services& services, unsigned size, const Parts& like, const Limits& limits)
+Pool::Pool(Services& services)
     : services_(services),
-      like_(like),
-      orphaned_(services, like),
-      pool_(*this, services.host, size, kAtOnce, limits) {}
+      pool_(*this, services.host, services.config.warm_pool, kAtOnce, limits_of(services.config, {})) {}
 
 PooledPod Pool::make(const Limits& limits, const sdk::Call& call) {
   PooledPod ready;
   ready.limits = limits;
-  Parts parts = like_;
+  Parts parts = services_.any;
   parts.owner.sandbox_id = random_sandbox_id();
   parts.ahead = true;
   ready.pod = std::make_unique<SandboxPod>(services_, parts, limits);
@@ -43,16 +40,6 @@ PooledPod Pool::make(const Limits& limits, const sdk::Call& call) {
   return ready;
 }
 
-// What cannot be removed now expires.
-bool Pool::remove(PooledPod ready) noexcept try {
-  const isogate_call soon = cleaning_up();
-  ready.pod->drop(sdk::Call(soon));
-  return true;
-} catch (const std::exception& error) {
-  services_.warn(std::string("a sandbox made ahead stays for now: ") + error.what());
-  return false;
-}
-
 // Leftovers of others do not prevent renewing and creating.
 void Pool::tend(const sdk::Call& call) {
   renew(call);
@@ -60,7 +47,7 @@ void Pool::tend(const sdk::Call& call) {
   next_tidy_ = Clock::now() + kTidyAfterFailure;
   try {
     remove_leftovers(call);
-    orphaned_.stop_due(call);
+    stop_orphaned(call);
     const uint64_t again = std::clamp(services_.config.orphaned_after_sec, kLeastTidySec, kMostTidySec);
     next_tidy_ = Clock::now() + seconds(again);
   } catch (const std::exception& error) {
@@ -90,17 +77,48 @@ void Pool::renew(const sdk::Call& call) {
 }
 
 void Pool::remove_leftovers(const sdk::Call& call) {
-  const std::string selector =
-      selector_of(like_.owner.instance, like_.owner.backend) + "," + kLabelAhead + "=ready";
-  const Json leases = services_.api.list(services_.leases(), {selector, "", 500}, call);
-  for (const Json& each : leases.at("items")) {
+  for (const Json& each : sandbox_leases(services_, true, call)) {
     call.check();
-    Owner owner = like_.owner;
-    owner.sandbox_id = metadata_text(each, "name");
-    if (!carries(each, owner) || !is_free(services_, each)) continue;
-    services_.info("a sandbox made ahead that no gateway holds is removed: " + owner.sandbox_id);
-    remove_version(services_, services_.leases(owner.sandbox_id), each, call);
+    if (!is_free(services_, each)) continue;
+    const std::string id = metadata_text(each, "name");
+    services_.info("a sandbox made ahead that no gateway holds is removed: " + id);
+    remove_version(services_, services_.leases(id), each, call);
   }
+}
+
+bool Pool::is_orphaned(const Json& lease, const std::set<std::string>& living) {
+  const Record record = read_record(lease);
+  const auto is_used = [&](const std::string& each) {
+    return each == services_.holder || living.contains(each);
+  };
+  return !record.pod_uid.empty() && record.place() != Place::kEmptyDir && is_free(services_, lease) &&
+         std::none_of(record.users.begin(), record.users.end(), is_used);
+}
+
+// A gateway that returns within the time re-attaches its pods. This gateway's front ends its own. One that
+// cannot be ended is logged.
+void Pool::stop_orphaned(const sdk::Call& call) {
+  if (services_.config.workspace == Place::kEmptyDir) return;
+  const auto living = services_.presence.all(call);
+  decltype(orphaned_) still;
+  for (const Json& each : sandbox_leases(services_, false, call)) {
+    const std::string id = metadata_text(each, "name");
+    try {
+      if (!is_orphaned(each, living)) continue;
+      const auto now = Clock::now();
+      const auto known = orphaned_.find(id);
+      still[id] = known == orphaned_.end() ? now : known->second;
+      if (now - still[id] < seconds(services_.config.orphaned_after_sec)) continue;
+      services_.info("no gateway that used " + id + " is there any more: its pod is stopped");
+      Parts parts = services_.any;
+      parts.owner.sandbox_id = id;
+      SandboxPod(services_, parts, {}).end_unused(call);
+    } catch (const sdk::Error& error) {
+      if (error.status() == ISOGATE_CANCELLED) throw;
+      services_.warn_once(id + " was left running: " + error.what());
+    }
+  }
+  orphaned_ = std::move(still);
 }
 
 std::optional<ReadyPod> Pool::take(const Limits& limits, const Parts& taker, const sdk::Call& call) {

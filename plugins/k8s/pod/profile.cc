@@ -241,11 +241,6 @@ bool belongs_to(const Json& object, const std::string& uid) {
                      [&uid](const Json& each) { return text_at(each, "uid") == uid; });
 }
 
-std::string selector_of(const std::string& instance, const std::string& backend) {
-  return std::string(kLabelInstance) + "=" + label_value(instance) + "," + kLabelBackend + "=" +
-         label_value(backend);
-}
-
 namespace {
 
 // sandbox.users.io is what controllers allow by default.
@@ -274,9 +269,11 @@ Json own_labels_of(const Json& pod_labels) {
   return labels;
 }
 
-std::string pod_selector_of(Provision kind, const std::string& instance, const std::string& backend) {
-  return label_of_pods(kind, kLabelInstance) + "=" + label_value(instance) + "," +
-         label_of_pods(kind, kLabelBackend) + "=" + label_value(backend);
+std::string selector_of(const Owner& owner) { return pod_selector_of(Provision::kPod, owner); }
+
+std::string pod_selector_of(Provision kind, const Owner& owner) {
+  return label_of_pods(kind, kLabelInstance) + "=" + label_value(owner.instance) + "," +
+         label_of_pods(kind, kLabelBackend) + "=" + label_value(owner.backend);
 }
 
 Limits limits_of(const Config& config, const Limits& asked) {

@@ -47,12 +47,12 @@ nlohmann::json gateway_labels_of(const Owner& owner);
 bool carries(const nlohmann::json& object, const Owner& owner);
 // Whether an ownerReference of this object is of `uid`; empty: none is.
 bool belongs_to(const nlohmann::json& object, const std::string& uid);
-std::string selector_of(const std::string& instance, const std::string& backend);
+std::string selector_of(const Owner& owner);  // of all sandboxes, whatever its sandbox_id
 // The same of the pods that `kind` makes: a SandboxClaim may label pods in only one domain.
 nlohmann::json pod_labels_of(Provision kind, const Owner& owner);
 // And back: those of anything else of the same owner.
 nlohmann::json own_labels_of(const nlohmann::json& pod_labels);
-std::string pod_selector_of(Provision kind, const std::string& instance, const std::string& backend);
+std::string pod_selector_of(Provision kind, const Owner& owner);
 
 struct Parts {
   Owner owner;

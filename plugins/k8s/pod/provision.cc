@@ -17,8 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kFirstPause{30}, kLongestPause{1'000};
 
-[[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
-
 struct Maker {
   Provision kind;
   const char *group_version, *plural, *what;
@@ -87,20 +85,9 @@ Json body_of(Services& services, const Json& pod, Provision kind, const Budget& 
   return body;
 }
 
-std::string how_weaker(const Json& asked, const Json& pod, Provision kind) {
-  std::string why = weaker_than(asked, pod);
-  if (why.empty() && kind == Provision::kSandboxClaim) why = other_image(asked, pod);
-  return why;
-}
-
-void refuse_weaker(const Json& asked, const Json& pod, Provision kind = Provision::kPod) {
-  if (const std::string why = how_weaker(asked, pod, kind); !why.empty())
+void refuse_weaker(const Config& config, const Json& pod, const Json& is, Provision kind) {
+  if (const std::string why = why_weaker(config, pod, is, kind); !why.empty())
     unavailable("the cluster made a weaker pod than it was asked for: " + why + "; nothing runs in it");
-}
-
-// What the pod must be at least: exactly as requested, if a controller creates it.
-Json expected_of(const Config& config, const Json& pod) {
-  return config.provision == Provision::kSandboxClaim ? pod : held_by(maker_of(config, pod));
 }
 
 // All pods of this sandbox that the object made.
@@ -152,7 +139,15 @@ std::optional<Json> own_object(Services& services, const Record& record, const s
                  owner, budget);
 }
 
-PodName name_of_pod(const Json& pod) { return {metadata_text(pod, "name"), uid_of(pod)}; }
+// Of those that are still there: they may still run.
+std::vector<PodName> remove_each(Services& services, const std::vector<Json>& pods, const Budget& budget) {
+  std::vector<PodName> ending;
+  for (const Json& each : pods) {
+    PodName pod{metadata_text(each, "name"), uid_of(each)};
+    if (remove_object(services, services.pod(pod.name), pod.uid, budget)) ending.push_back(std::move(pod));
+  }
+  return ending;
+}
 
 // Its own pods, also found by the label, so that a record alone never leads to another sandbox's.
 std::vector<Json> pods_to_end(Services& services, const Record& record, const std::string& sandbox_id,
@@ -163,13 +158,6 @@ std::vector<Json> pods_to_end(Services& services, const Record& record, const st
   if (!pod || uid_of(*pod) != record.pod_uid) return {};
   const Json labels = own_labels_of(member(member(*pod, "metadata"), "labels"));
   return text_at(labels, kLabelSandbox) == sandbox_id ? std::vector<Json>{*pod} : std::vector<Json>();
-}
-
-std::vector<PodName> remove_bare_pod(Services& services, const Record& record, const std::string& owner,
-                                     const Budget& budget) {
-  const auto pod = get_own(services, services.pod(record.pod), record.pod_uid, owner, budget);
-  if (!pod || !remove_object(services, services.pod(record.pod), uid_of(*pod), budget)) return {};
-  return {name_of_pod(*pod)};
 }
 
 }  // namespace
@@ -220,7 +208,7 @@ void begin_pod(Services& services, const Json& pod, Record& record, const Budget
   const Json body = body_of(services, pod, record.kind, budget);
   const Json made = services.api.create(resource_of(services, record.kind, budget), body, budget);
   (record.kind == Provision::kPod ? record.pod_uid : record.object_uid) = uid_of(made);
-  if (record.kind == Provision::kPod) refuse_weaker(pod, made);
+  if (record.kind == Provision::kPod) refuse_weaker(services.config, pod, made, record.kind);
 }
 
 void find_pod(Services& services, const Json& pod, Record& record, const sdk::Call& call, milliseconds most) {
@@ -231,7 +219,7 @@ void find_pod(Services& services, const Json& pod, Record& record, const sdk::Ca
       if (state_of(each).ended) continue;
       record.pod = metadata_text(each, "name");
       record.pod_uid = uid_of(each);
-      return refuse_weaker(expected_of(services.config, pod), each, record.kind);
+      return refuse_weaker(services.config, pod, each, record.kind);
     }
     sleep_for(pause, call);
   }
@@ -239,7 +227,10 @@ void find_pod(Services& services, const Json& pod, Record& record, const sdk::Ca
 }
 
 std::string why_weaker(const Config& config, const Json& pod, const Json& is, Provision kind) {
-  return how_weaker(expected_of(config, pod), is, kind);
+  const Json asked = config.provision == Provision::kSandboxClaim ? pod : held_by(maker_of(config, pod));
+  std::string why = weaker_than(asked, is);
+  if (why.empty() && kind == Provision::kSandboxClaim) why = other_image(asked, is);
+  return why;
 }
 
 std::string owner_of(Services& services, const Record& record, const std::string& lease_uid,
@@ -265,29 +256,22 @@ std::optional<Json> own_pod(Services& services, const Record& record, const std:
 
 std::vector<PodName> remove_pods(Services& services, const Record& record, const std::string& sandbox_id,
                                  const std::string& owner, const Budget& budget) {
-  if (record.kind == Provision::kPod) return remove_bare_pod(services, record, owner, budget);
+  if (record.kind == Provision::kPod) {
+    const auto pod = get_own(services, services.pod(record.pod), record.pod_uid, owner, budget);
+    return pod ? remove_each(services, {*pod}, budget) : std::vector<PodName>();
+  }
   std::string uid = record.object_uid;
   if (const auto object = own_object(services, record, owner, budget)) {
     uid = uid_of(*object);
     remove_object(services, resource_of(services, record.kind, budget, record.object), uid, budget);
   }
   if (uid.empty()) return {};
-  std::vector<PodName> ending;
-  for (const Json& each : pods_to_end(services, record, sandbox_id, uid, budget)) {
-    const PodName pod = name_of_pod(each);
-    if (remove_object(services, services.pod(pod.name), pod.uid, budget)) ending.push_back(pod);
-  }
-  return ending;
+  return remove_each(services, pods_to_end(services, record, sandbox_id, uid, budget), budget);
 }
 
 std::vector<PodName> remove_leftovers(Services& services, const std::string& sandbox_id,
                                       const std::string& lease_uid, const Budget& budget) {
-  std::vector<PodName> ending;
-  for (const Json& each : pods_of(services, sandbox_id, lease_uid, budget)) {
-    const PodName pod = name_of_pod(each);
-    if (remove_object(services, services.pod(pod.name), pod.uid, budget)) ending.push_back(pod);
-  }
-  return ending;
+  return remove_each(services, pods_of(services, sandbox_id, lease_uid, budget), budget);
 }
 
 void remove_parts(Services& services, const Record& record, const std::string& sandbox_id,
@@ -295,12 +279,12 @@ void remove_parts(Services& services, const Record& record, const std::string& s
   const bool may_have_claim =
       !record.claim_uid.empty() ||
       services.config.workspace == Place::kClaim;  // otherwise these credentials may not look
-  if (may_have_claim)
-    if (const auto claim = get_own(services, services.claims(record.claim), record.claim_uid, owner, budget))
-      remove_object(services, services.claims(record.claim), uid_of(*claim), budget);
-  const std::string policy = record.ahead.empty() ? sandbox_id : record.ahead;
-  if (const auto there = get_own(services, services.policies(policy), "", owner, budget))
-    remove_object(services, services.policies(policy), uid_of(*there), budget);
+  const auto remove = [&](const Resource& what, const std::string& uid) {
+    if (const auto there = get_own(services, what, uid, owner, budget))
+      remove_object(services, what, uid_of(*there), budget);
+  };
+  if (may_have_claim) remove(services.claims(record.claim), record.claim_uid);
+  remove(services.policies(record.ahead.empty() ? sandbox_id : record.ahead), "");
 }
 
 }  // namespace isogate::k8s

@@ -40,15 +40,8 @@ std::string why_open(Services& services, const std::string& of, const Json& spec
 }
 
 // Anything that does not fit the API's schema.
-template <typename Function>
-auto understood(const Function& function) -> decltype(function()) {
-  try {
-    return function();
-  } catch (const Json::exception& error) {
-    throw sdk::Error(
-        ISOGATE_UNAVAILABLE,
-        std::string("what the cluster says of SandboxClaims is not understood: ") + error.what());
-  }
+[[noreturn]] void not_understood(const Json::exception& error) {
+  unavailable(std::string("what the cluster says of SandboxClaims is not understood: ") + error.what());
 }
 
 }  // namespace
@@ -66,10 +59,8 @@ Json sandbox_claim_of(const Config& config, const Json& pod) {
              {{"labels", metadata.at("labels")}, {"annotations", metadata.at("annotations")}}}}}};
 }
 
-namespace {
-
-std::optional<Json> find_claimed(Services& services, const Record& record, const Json& asked,
-                                 const Budget& budget) {
+std::optional<Json> pod_of_claim(Services& services, const Record& record, const Json& asked,
+                                 const Budget& budget) try {
   const Json claim = services.api.get(extension(services, "sandboxclaims", record.object), budget);
   const std::string name = text_at(member(member(claim, "status"), "sandbox"), "name");
   if (name.empty()) return std::nullopt;
@@ -79,9 +70,11 @@ std::optional<Json> find_claimed(Services& services, const Record& record, const
   auto pod = services.api.find(services.pod(noted.empty() ? name : noted), budget);
   if (!pod || !belongs_to(*pod, uid_of(*sandbox)) || !has_labels_of(*pod, asked)) return std::nullopt;
   return pod;
+} catch (const Json::exception& error) {
+  not_understood(error);
 }
 
-std::string why_unfit(Services& services, const Json& pod, const Budget& budget) {
+std::string why_pool_unfit(Services& services, const Json& pod, const Budget& budget) try {
   const std::string& name = services.config.sandbox_pool;
   const auto pool = services.api.find(extension(services, "sandboxwarmpools", name), budget);
   if (!pool) return "there is no SandboxWarmPool `" + name + "` in it: deploy/k8s/sandbox-pool.yaml has one";
@@ -101,33 +94,24 @@ std::string why_unfit(Services& services, const Json& pod, const Budget& budget)
   std::string weaker = weaker_than(asked, given);
   if (weaker.empty()) weaker = other_image(asked, given);
   return weaker.empty() ? "" : text + "makes other pods than this configuration asks for: " + weaker;
+} catch (const Json::exception& error) {
+  not_understood(error);
 }
 
-}  // namespace
-
-std::string other_image(const Json& asked, const Json& pod) {
-  return understood([&]() -> std::string {
-    for (const char* list : {"initContainers", "containers"}) {
-      const Json& all = pod.at("spec").at(list);
-      for (const Json& wanted : asked.at("spec").at(list)) {
-        const std::string name = wanted.at("name").get<std::string>();
-        const auto is =
-            std::find_if(all.begin(), all.end(), [&](const Json& each) { return each.at("name") == name; });
-        if (is == all.end() || is->at("image") != wanted.at("image"))
-          return std::string("spec.") + list + "[" + name + "].image is not " + wanted.at("image").dump();
-      }
+std::string other_image(const Json& asked, const Json& pod) try {
+  for (const char* list : {"initContainers", "containers"}) {
+    const Json& all = pod.at("spec").at(list);
+    for (const Json& wanted : asked.at("spec").at(list)) {
+      const std::string name = wanted.at("name").get<std::string>();
+      const auto is =
+          std::find_if(all.begin(), all.end(), [&](const Json& each) { return each.at("name") == name; });
+      if (is == all.end() || is->at("image") != wanted.at("image"))
+        return std::string("spec.") + list + "[" + name + "].image is not " + wanted.at("image").dump();
     }
-    return "";
-  });
-}
-
-std::optional<Json> pod_of_claim(Services& services, const Record& record, const Json& asked,
-                                 const Budget& budget) {
-  return understood([&] { return find_claimed(services, record, asked, budget); });
-}
-
-std::string why_pool_unfit(Services& services, const Json& pod, const Budget& budget) {
-  return understood([&] { return why_unfit(services, pod, budget); });
+  }
+  return "";
+} catch (const Json::exception& error) {
+  not_understood(error);
 }
 
 }  // namespace isogate::k8s

@@ -12,10 +12,8 @@
 #include "plugins/k8s/pod/pod_start.h"
 #include "plugins/k8s/pod/pool.h"
 #include "plugins/k8s/pod/provision.h"
-#include "plugins/k8s/pod/sandbox_pod_impl.h"
 #include "plugins/k8s/pod/stuck_pod.h"
 #include "plugins/k8s/pod/virtual_machine.h"
-#include "plugins/k8s/presence.h"
 
 namespace isogate::k8s {
 namespace {
@@ -24,7 +22,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kGone{100'000}, kPause{200}, kAppear{30'000}, kAsk{3'000}, kHello{10'000};
+constexpr milliseconds kGone{100'000}, kPause{200}, kAppear{30'000}, kAskWhy{3'000}, kHello{10'000},
+    kCleanUp{6'000};
 
 bool has(const std::vector<std::string>& all, const std::string& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
@@ -32,6 +31,21 @@ bool has(const std::vector<std::string>& all, const std::string& one) {
 
 const std::string& made_of(const Record& record) {
   return record.object.empty() ? record.pod : record.object;
+}
+
+std::string who_is_at_work(const std::string& holder) {
+  return holder.empty() ? "another gateway that was at work on it"
+                        : "the gateway " + holder + ", which is at work on it";
+}
+
+[[noreturn]] void busy(const std::string& holder) {
+  unavailable("another gateway is at work on this sandbox" +
+              (holder.empty() ? std::string() : ", " + holder) + ": try again");
+}
+
+[[noreturn]] void lost() {
+  throw sdk::Error(ISOGATE_SANDBOX_LOST,
+                   "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
 }
 
 }  // namespace
@@ -119,13 +133,8 @@ bool SandboxPod::make_first(const OpenWish& wish, const sdk::Call& call) {
     return true;
   } catch (...) {
     starting_.clear();
-    try {
-      const isogate_call soon = cleaning_up();
-      remove_all(sdk::Call(soon), Patience::kNone);
-    } catch (const std::exception& error) {
-      services_.warn("objects of a sandbox that failed to open stay until its next call: " +
-                     std::string(error.what()));
-    }
+    clean_up("objects of a sandbox that failed to open stay until its next call: ",
+             [this](const sdk::Call& soon) { remove_all(soon, Patience::kNone); });
     throw;
   }
 }
@@ -300,7 +309,7 @@ PodState SandboxPod::run(const Json& pod, const sdk::Call& call) {
     if (state.running && state.uid == record.pod_uid) return state;
     if (state.ended && more > 0 && left() > milliseconds(0)) continue;
     unavailable("the sandbox's pod cannot be started: " +
-                why_not_started(services_, record, state, Budget(call, kAsk)));
+                why_not_started(services_, record, state, Budget(call, kAskWhy)));
   }
 }
 
@@ -344,9 +353,7 @@ void SandboxPod::discard_held(const sdk::Call& call) {
 // Removes what is recorded, and waits until nothing of it runs.
 void SandboxPod::discard(const sdk::Call& call, Patience patience) {
   const Record& record = lease_.record();
-  services_.pods.forget(record.pod);
-  if (link_) link_->close("the pod is removed");
-  link_.reset();
+  release("the pod is removed");
   const std::string owner = owner_of(services_, record, parts_.lease_uid, call);
   const auto ending = remove_pods(services_, record, made_as().owner.sandbox_id, owner, call);
   if (patience == Patience::kUntilGone) await_ends(ending, call);
@@ -361,22 +368,28 @@ void SandboxPod::await_ends(const std::vector<PodName>& pods, const sdk::Call& c
   }
 }
 
+// After a failure, and bounded: the rest expires, or the next call removes it. False: `work` failed, too,
+// which the log says, after `failure`.
+template <typename Work>
+bool SandboxPod::clean_up(const char* failure, const Work& work) const noexcept try {
+  const auto until = Clock::now() + kCleanUp;
+  const isogate_call soon{sizeof soon, -1, std::chrono::nanoseconds(until.time_since_epoch()).count(), {}};
+  work(sdk::Call(soon));
+  return true;
+} catch (const std::exception& error) {
+  services_.warn(std::string(failure) + error.what());
+  return false;
+}
+
 void SandboxPod::discard_now() noexcept {
-  try {
-    const isogate_call soon = cleaning_up();
-    discard(sdk::Call(soon), Patience::kNone);
-  } catch (const std::exception& error) {
-    services_.warn("a pod that could not be used stays until its sandbox's next call: " +
-                   std::string(error.what()));
-  }
+  clean_up("a pod that could not be used stays until its sandbox's next call: ",
+           [this](const sdk::Call& soon) { discard(soon, Patience::kNone); });
 }
 
 // No gateway works on it any more.
 void SandboxPod::give_up() noexcept {
   try {
-    const isogate_call soon = cleaning_up();
-    const sdk::Call call(soon);
-    lease_.write(false, Budget(call, milliseconds(5'000)));
+    lease_.write(false, Budget(milliseconds(5'000)));
   } catch (const std::exception&) {  // then that holds once the Lease has expired
   }
 }
@@ -486,9 +499,9 @@ void SandboxPod::prepare_policy(const sdk::Call& call) {
     }
     if (const auto there = services_.api.find(services_.policies(name), call)) {
       if (!carries(*there, made.owner))
-        throw sdk::Error(ISOGATE_UNAVAILABLE,
-                         "there is a NetworkPolicy with this sandbox's name that this "
-                         "gateway did not make: it is left alone, and nothing runs");
+        unavailable(
+            "there is a NetworkPolicy with this sandbox's name that this "
+            "gateway did not make: it is left alone, and nothing runs");
       remove_object(services_, services_.policies(name), uid_of(*there), call);
     }
     call.check();
@@ -509,8 +522,7 @@ void SandboxPod::prepare_workspace(const sdk::Call& call) {
   // A claim of this sandbox, created when its gateway was killed.
   const Json there = services_.api.get(services_.claims(record.claim), call);
   if (!carries(there, parts_.owner) || !belongs_to(there, lease_.uid()))
-    throw sdk::Error(
-        ISOGATE_UNAVAILABLE,
+    unavailable(
         "there is a PersistentVolumeClaim with the name of this sandbox's that this gateway did not "
         "make: it is left alone, and nothing runs");
   record.claim_uid = uid_of(there);
@@ -617,11 +629,10 @@ isogate_evidence SandboxPod::replace_and_measure(const isogate_evidence_request&
 // A pod that replaces a dead one must have the same isolation profile.
 void SandboxPod::prove_again(const sdk::Call& call) {
   try {
-    if (!proven_) throw sdk::Error(ISOGATE_UNAVAILABLE, "the first pod of this sandbox was not measured");
+    if (!proven_) unavailable("the first pod of this sandbox was not measured");
     const isogate_evidence found = measure_in(*link_, proven_->gateway.request(), call);
     if (!isolates_alike(found, proven_->evidence))
-      throw sdk::Error(ISOGATE_UNAVAILABLE,
-                       "the pod that was recreated does not isolate as the first one did: refused");
+      unavailable("the pod that was recreated does not isolate as the first one did: refused");
     keep_proof(found, call);
   } catch (...) {
     discard_now();
@@ -685,16 +696,6 @@ std::unique_ptr<sdk::RunnerStream> resumed(Services& services, const ExecRequest
 }
 
 }  // namespace
-
-void SandboxPod::Suspicions::note(const Way& way, const std::string& why) {
-  const std::lock_guard lock(mutex_);
-  noted_.emplace(Noted{way.pod_uid, way.link, why});
-}
-
-std::optional<SandboxPod::Suspicions::Noted> SandboxPod::Suspicions::take() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(noted_, std::nullopt);
-}
 
 void SandboxPod::Tie::set(const Record& record, Json policy) {
   const std::lock_guard lock(mutex_);
@@ -773,35 +774,34 @@ bool SandboxPod::is_settled(const std::string& pod_uid, const std::shared_ptr<sd
 
 // A distrusted pod serves the calls that already run in it.
 bool SandboxPod::is_usable(Use use) {
-  if (const auto noted = suspicions_.take(); noted && !is_settled(noted->pod_uid, noted->link.lock()))
-    suspicion_ = noted->why;
+  std::unique_lock lock(noting_);
+  const auto noted = std::exchange(noted_, std::nullopt);
+  lock.unlock();
+  if (noted && !is_settled(noted->pod_uid, noted->link.lock())) suspicion_ = noted->why;
   if (!link_ || !link_->alive()) return false;
   if (left_ && use == Use::kStart) return false;
   return (suspicion_.empty() && !left_) || !is_alone(use);
 }
 
 void SandboxPod::check_serves() const {
-  if (closing_) being_closed();
+  if (closing_)
+    throw sdk::Error(ISOGATE_NO_SANDBOX, "this sandbox is being closed: nothing but its close may follow");
   if (refusal_) throw sdk::Error(*refusal_);
 }
 
 SandboxPod::Way SandboxPod::link(Use use, const sdk::Call& call) {
-  if (services_.config.transport == RunnerTransport::kExec) return lend(use, call);
+  const bool lends = services_.config.transport == RunnerTransport::kExec;
+  std::shared_ptr<void> slot;
+  if (lends) {
+    lock_for(*slots_, call).release();
+    slot = {nullptr, [slots = slots_](void*) { slots->unlock(); }};
+  }
   const auto lock = lock_for(mutex_, call);
   check_serves();
   if (!is_usable(use)) in_time(call, [&](const sdk::Call& within) { relink(use, within); });
   fresh_ = false;
-  return {link_, lease_.record().pod_uid};
-}
-
-// A connection only for this call, which ends with it.
-SandboxPod::Way SandboxPod::lend(Use use, const sdk::Call& call) {
-  lock_for(*slots_, call).release();
-  const std::shared_ptr<void> slot(nullptr, [slots = slots_](void*) { slots->unlock(); });
-  const auto lock = lock_for(mutex_, call);
-  check_serves();
-  if (!is_usable(use)) in_time(call, [&](const sdk::Call& within) { relink(use, within); });
-  fresh_ = false;
+  if (!lends) return {link_, lease_.record().pod_uid};
+  // A connection only for this call, which ends with it.
   const auto own = std::exchange(link_, nullptr);
   const auto end = [own, slot](sdk::RunnerLink* link) { link->close("its call has ended"); };
   return {{own.get(), end}, lease_.record().pod_uid};
@@ -845,7 +845,11 @@ void SandboxPod::relink(Use use, const sdk::Call& call) {
 }
 
 void SandboxPod::distrust(const Way& way, const std::string& why, bool now) noexcept try {
-  if (!mutex_.lock(-1, kLate)) return suspicions_.note(way, why);
+  if (!mutex_.lock(-1, kLate)) {
+    const std::lock_guard noting(noting_);
+    noted_ = Suspicion{way.pod_uid, way.link, why};
+    return;
+  }
   const std::unique_lock lock(mutex_, std::adopt_lock);
   if (closing_ || is_settled(way.pod_uid, way.link)) return;
   suspicion_ = why;
@@ -870,9 +874,9 @@ void SandboxPod::detach() {
   release();
 }
 
-void SandboxPod::release() {
+void SandboxPod::release(const char* why) {
   services_.pods.forget(lease_.record().pod);
-  if (link_) link_->close("the sandbox is closed");
+  if (link_) link_->close(why);
   link_.reset();
 }
 
@@ -962,9 +966,11 @@ std::optional<ReadyPod> SandboxPod::give_to(const Parts& taker, const sdk::Call&
   return given;
 }
 
-void SandboxPod::drop(const sdk::Call& call) {
-  const std::lock_guard lock(mutex_);
-  remove_all(call, Patience::kNone);
+bool SandboxPod::drop() noexcept {
+  return clean_up("a sandbox made ahead stays for now: ", [this](const sdk::Call& soon) {
+    const std::lock_guard lock(mutex_);
+    remove_all(soon, Patience::kNone);
+  });
 }
 
 namespace {
@@ -1000,24 +1006,20 @@ bool SandboxPod::has_others() const {
 std::vector<std::string> SandboxPod::other_users(const sdk::Call& call) {
   std::vector<std::string> left;
   for (const std::string& each : lease_.record().users)
-    if (each != services_.holder && services_.presence->lives(each, call)) left.push_back(each);
+    if (each != services_.holder && services_.presence.lives(each, call)) left.push_back(each);
   return left;
 }
 
 // Nothing of it is used here any more.
 void SandboxPod::forget_user() noexcept {
   release();
-  try {
-    const isogate_call soon = cleaning_up();
-    const sdk::Call call(soon);
-    for (const Budget budget(call); !budget.over(); sleep_for(kPause, call)) {
+  clean_up("a sandbox may count as used here until this gateway ends: ", [this](const sdk::Call& soon) {
+    for (const Budget budget(soon); !budget.over(); sleep_for(kPause, soon)) {
       if (!lease_.find(budget) || lease_.is_ending()) return;
       if (lease_.is_others()) continue;
       if (std::erase(lease_.record().users, services_.holder) == 0 || lease_.join(budget)) return;
     }
-  } catch (const std::exception& error) {
-    services_.warn(std::string("a sandbox may count as used here until this gateway ends: ") + error.what());
-  }
+  });
 }
 
 // A pod that cannot be used unchanged ends, if no other gateway uses it. With its workspace, if the

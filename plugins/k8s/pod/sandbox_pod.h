@@ -114,7 +114,8 @@ class SandboxPod {
   bool measure(const sdk::Call& call);
   // None: another gateway has it, or it has died. Else this object holds nothing any more.
   std::optional<ReadyPod> give_to(const Parts& taker, const sdk::Call& call);
-  void drop(const sdk::Call& call);  // purge() that waits for no end
+  // purge() that waits for no end. False: it stays until it expires, which was logged.
+  bool drop() noexcept;
 
  private:
   bool adopt(const sdk::Call& call);
@@ -123,9 +124,8 @@ class SandboxPod {
   [[nodiscard]] bool has_others() const;
   std::vector<std::string> other_users(const sdk::Call& call);
   void forget_user() noexcept;
-  void release();
+  void release(const char* why = "the sandbox is closed");
   void stop(const sdk::Call& call, const std::function<bool()>& is_used = {});
-  Way lend(Use use, const sdk::Call& call);
   void check_image(const sdk::Call& call);
   void attach();
   Opened claim(const OpenWish& wish, const sdk::Call& call);
@@ -167,6 +167,8 @@ class SandboxPod {
   void discard_held(const sdk::Call& call);
   void discard_now() noexcept;
   void give_up() noexcept;
+  template <typename Work>
+  bool clean_up(const char* failure, const Work& work) const noexcept;
   void remove_all(const sdk::Call& call, Patience patience = Patience::kUntilGone);
   std::shared_ptr<sdk::RunnerLink> connect(const sdk::Call& call, std::chrono::milliseconds patience);
   std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
@@ -188,23 +190,15 @@ class SandboxPod {
   std::string starting_;
   std::chrono::steady_clock::time_point starts_until_;
   std::atomic<bool> left_ = false;  // noted without the mutex, which an opening may hold; relink() looks
-  // Noted without the mutex, too; is_usable() looks.
-  class Suspicions {
-   public:
-    struct Noted {
-      std::string pod_uid;
-      std::weak_ptr<sdk::RunnerLink> link;  // it may hold a place
-      std::string why;
-    };
-    void note(const Way& way, const std::string& why);
-    std::optional<Noted> take();
-
-   private:
-    std::mutex mutex_;
-    std::optional<Noted> noted_;  // the latest
-  } suspicions_;
-  std::string suspicion_;  // why the pod must be replaced before the next call; empty: it need not
-  std::string waits_for_;  // what an opening waits for
+  struct Suspicion {
+    std::string pod_uid;
+    std::weak_ptr<sdk::RunnerLink> link;  // it may hold a place
+    std::string why;
+  };
+  std::mutex noting_;
+  std::optional<Suspicion> noted_;  // the latest; without the mutex, too, under `noting_`: is_usable() looks
+  std::string suspicion_;           // why the pod must be replaced before the next call; empty: it need not
+  std::string waits_for_;           // what an opening waits for
   // What a reconnected stream must find: by then it may be another container. Any thread.
   class Tie {
    public:

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "plugins/k8s/client/exec_channel.h"
-#include "plugins/k8s/presence.h"
 #include "plugins/k8s/record.h"
 
 namespace isogate::k8s {
@@ -75,7 +74,7 @@ bool is_used_elsewhere(Services& services, const std::string& sandbox_id, const 
   const auto lease = services.api.find(services.leases(sandbox_id), budget);
   if (!lease) return false;
   for (const std::string& each : read_record(*lease).users)
-    if (each != services.holder && services.presence->lives(each, budget)) return true;
+    if (each != services.holder && services.presence.lives(each, budget)) return true;
   return false;
 }
 

@@ -57,7 +57,7 @@ std::string why_no_machine(const Json& node, std::string boot_id, const std::str
 void prove_machine(Services& services, sdk::RunnerLink& link, const PodState& pod, const sdk::Call& call) {
   if (!services.config.vm) return;
   std::string why;
-  if (pod.node.empty()) throw sdk::Error(ISOGATE_UNAVAILABLE, "the node of the sandbox's pod is not known");
+  if (pod.node.empty()) unavailable("the node of the sandbox's pod is not known");
   try {
     const Json node = services.api.get({"v1", "", "nodes", pod.node}, call);
     why = why_no_machine(node, read_inside(link, "/proc/sys/kernel/random/boot_id", call),
@@ -74,8 +74,8 @@ void prove_machine(Services& services, sdk::RunnerLink& link, const PodState& po
     why = std::string("what tells it cannot be read: ") + error.what();
   }
   if (!why.empty())
-    throw sdk::Error(ISOGATE_UNAVAILABLE, "a pod of the runtime class `" + services.config.runtime_class +
-                                              "` is no virtual machine, as isolation: vm says: " + why);
+    unavailable("a pod of the runtime class `" + services.config.runtime_class +
+                "` is no virtual machine, as isolation: vm says: " + why);
 }
 
 }  // namespace isogate::k8s

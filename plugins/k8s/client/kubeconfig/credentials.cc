@@ -4,8 +4,8 @@
 #include <mutex>
 #include <optional>
 
-#include "lib/condition.h"
 #include "lib/net/operator_file.h"
+#include "lib/semaphore.h"
 #include "lib/text.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/kubeconfig/credential_plugin.h"
@@ -59,21 +59,26 @@ class FileCredentials : public Credentials {
   Budget::Clock::time_point again_;
 };
 
-// One thread runs the plugin; the others wait for it within their own budgets.
+// One thread at a time runs the plugin; the others wait for it within their own budgets.
 class PluginCredentials : public Credentials {
  public:
   explicit PluginCredentials(CredentialPlugin plugin) : plugin_(std::move(plugin)) {}
 
   Identity current(const Budget& budget) override {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      if (known_ && this_second() < known_->expires) return known_->identity;
-      if (!running_) return renew(lock, budget);
-      const auto left = std::min<Budget::Clock::duration>(budget.left(), kWaitAtOnce);
-      ran_.wait(lock, budget.cancel_fd(), std::chrono::ceil<std::chrono::milliseconds>(left));
+    if (const auto identity = valid()) return *identity;
+    const auto left = std::min<Budget::Clock::duration>(budget.left(), kLongestWait);
+    if (!running_.lock(budget.cancel_fd(), std::chrono::ceil<std::chrono::milliseconds>(left))) {
       if (is_signalled(budget.cancel_fd())) throw NetError(ISOGATE_CANCELLED, "cancelled");
-      if (budget.over()) throw denied("the credential plugin was not done in time");
+      throw denied("the credential plugin was not done in time");
     }
+    const std::unique_lock running(running_, std::adopt_lock);
+    if (const auto identity = valid()) return *identity;  // another has run it meanwhile
+    PluginAnswer answer = run_credential_plugin(plugin_, budget);
+    if (!answer.token.empty())
+      answer.identity.authorization = bearer(answer.token, "the token of the credential plugin");
+    const std::lock_guard lock(mutex_);
+    known_ = std::move(answer);
+    return known_->identity;
   }
 
   void refused(const Identity& identity) override {
@@ -82,36 +87,17 @@ class PluginCredentials : public Credentials {
   }
 
  private:
-  static constexpr std::chrono::minutes kWaitAtOnce{1};
+  static constexpr std::chrono::hours kLongestWait{24};
 
-  Identity renew(std::unique_lock<std::mutex>& lock, const Budget& budget) {
-    running_ = true;
-    lock.unlock();
-    std::optional<PluginAnswer> answer;
-    try {
-      answer = run_credential_plugin(plugin_, budget);
-      if (!answer->token.empty())
-        answer->identity.authorization = bearer(answer->token, "the token of the credential plugin");
-    } catch (...) {
-      lock.lock();
-      ran();
-      throw;
-    }
-    lock.lock();
-    ran();
-    known_ = std::move(answer);
+  std::optional<Identity> valid() {
+    const std::lock_guard lock(mutex_);
+    if (!known_ || this_second() >= known_->expires) return std::nullopt;
     return known_->identity;
   }
 
-  void ran() {
-    running_ = false;
-    ran_.notify_all();
-  }
-
   const CredentialPlugin plugin_;
-  std::mutex mutex_;
-  bool running_ = false;
-  Condition ran_;  // of `running_`
+  Semaphore running_;  // the plugin
+  std::mutex mutex_;   // of `known_`
   std::optional<PluginAnswer> known_;
 };
 
