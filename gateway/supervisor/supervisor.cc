@@ -62,16 +62,10 @@ void notify_service_manager(const std::string& state) {
                  reinterpret_cast<const sockaddr*>(&address), size);
 }
 
-Result<Secrets> read_secrets(const Config& config, const StateDir& state) {
-  Secrets secrets;
-  auto tls = read_tls_files(config.tls);
-  if (!tls) return tls.error();
-  secrets.tls = std::move(*tls);
-  if (config.names_callers()) return secrets;
-  auto key = local_key_sha256(state.root.get(), state.path);
-  if (!key) return key.error();
-  secrets.local_key_sha256 = std::move(*key);
-  return secrets;
+// Empty: keys or client certificates are configured.
+Result<std::string> read_local_key(const Config& config, const StateDir& state) {
+  if (config.names_callers()) return std::string();
+  return local_key_sha256(state.root.get(), state.path);
 }
 
 // The other inputs of this configuration, or why a gateway with these listeners must not adopt it.
@@ -81,7 +75,11 @@ Result<Secrets> check_reload(const Config& config, const Context& context,
   if (auto accounts = find_accounts(config); !accounts) return accounts.error();
   if (config.tls.enabled() != context.config.tls.enabled())
     return invalid("tls: it can be switched on or off only at a start; restart the gateway");
-  return read_secrets(config, context.state);
+  auto tls = read_tls_files(config.tls);
+  if (!tls) return tls.error();
+  auto key = read_local_key(config, context.state);
+  if (!key) return key.error();
+  return Secrets{std::move(*key), std::move(*tls)};
 }
 
 // `config`, with the settings of `running` that only a start can change.
@@ -207,12 +205,14 @@ Result<void> Supervisor::prepare() {
   auto state = prepare_state_dir(context_.config, context_.accounts);
   if (!state) return state.error();
   context_.state = std::move(*state);
+  auto tls = read_tls_files(context_.config.tls);
+  if (!tls) return tls.error();
   auto listeners = open_listeners(context_.config, context_.state.path);
   if (!listeners) return listeners.error();
   listeners_ = std::move(*listeners);
-  auto secrets = read_secrets(context_.config, context_.state);
-  if (!secrets) return secrets.error();
-  context_.secrets = std::move(*secrets);
+  auto key = read_local_key(context_.config, context_.state);
+  if (!key) return key.error();
+  context_.secrets = {std::move(*key), std::move(*tls)};
   return {};
 }
 

@@ -49,8 +49,8 @@ struct Services {
   // `patience` that nothing of it runs.
   bool kill(const std::string& id, const std::string& name, std::chrono::milliseconds patience);
 
-  // How runners are reached; RunnerTransport::kAuto while that is not known. settle() keeps the first
-  // answer and why.
+  // How runners are reached; RunnerTransport::kAuto while that is not known. settle() keeps the answer
+  // and why.
   [[nodiscard]] RunnerTransport transport() const { return transport_.load(); }
   [[nodiscard]] Place place() const { return place_.load(); }
   void settle(RunnerTransport transport, const std::string& why);

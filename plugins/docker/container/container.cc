@@ -315,8 +315,7 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   fresh_ = true;
   parts_.known = true;
   if (parts_.bind) services_.settle(Place::kBind, "the Engine mounts this host's directories");
-  auto link = gate ? connect_socket(*gate, state.pid, kDialIn, call) : connect_stream(call);
-  if (link && gate) services_.settle(RunnerTransport::kSocket, "the runner dials in over a mounted socket");
+  auto link = gate ? connect_socket(*gate, state.pid, kDialIn, call, true) : connect_stream(call);
   if (!link && !state_of(record_.id, call).running)
     not_usable("the sandbox's container ended before its runner came: " + how_it_ended(record_.id, call));
   if (link) return link;
@@ -425,14 +424,14 @@ void Container::discard(const sdk::Call& call) {
   remove_record(directory_.get());
 }
 
-// Null: the runner did not come in time.
 std::shared_ptr<sdk::RunnerLink> Container::connect_socket(Gate& gate, int pid, milliseconds patience,
-                                                           const sdk::Call& call) {
+                                                           const sdk::Call& call, bool settles) {
   Fd peer = gate.accept(pid, patience, call);
   if (gate.strangers() > 0)
     services_.warn("others than the runner connected to the socket of " + record_.name + ": " +
                    std::to_string(gate.strangers()));
   if (!peer) return nullptr;
+  if (settles) services_.settle(RunnerTransport::kSocket, "the runner dials in over a mounted socket");
   return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call,
                                   killed_within(services_));
 }
@@ -464,7 +463,7 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const State& state, const 
       link = connect_stream(call);
     } else {
       Gate gate(gate_.get());
-      link = connect_socket(gate, state.pid, kRedial, call);
+      link = connect_socket(gate, state.pid, kRedial, call, false);
     }
     if (!link || !link->prove(kAlive)) return nullptr;
     const State now = state_of(record_.id, call);

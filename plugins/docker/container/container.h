@@ -101,8 +101,9 @@ class Container {
   void discard_soon() noexcept;  // what a failure left, if the Engine does it at once; else the next open()
   void remove_surely(const std::string& which, const sdk::Call& call);
   void watch();  // link_, until detach() or discard()
+  // Null: the runner did not come in time. `settles`: if it comes, others are reached in this way, too.
   std::shared_ptr<sdk::RunnerLink> connect_socket(Gate& gate, int pid, std::chrono::milliseconds patience,
-                                                  const sdk::Call& call);
+                                                  const sdk::Call& call, bool settles);
   std::shared_ptr<sdk::RunnerLink> connect_stream(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> reconnect(const State& state, const sdk::Call& call);
   void begin_companions(const sdk::Call& call);
