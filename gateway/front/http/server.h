@@ -70,7 +70,7 @@ class Server {
   ~Server();
 
   // For connections and requests from now on: a request under way keeps what it has. A connection that waits
-  // for its next request waits `idle` from now.
+  // for its next request waits `idle_timeout_sec` from now.
   void set_limits(LimitsConfig limits);
   // For connections accepted from now on, Unix sockets and `metrics.listen` excepted; those that are open
   // keep what they have. A null context: plain HTTP.
