@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <span>
@@ -98,6 +99,10 @@ Result<std::string> read_to_end(int fd, size_t most, const std::string& attempt)
 // Where a symlink below this directory leads, or that of an O_PATH descriptor if the path is empty. An error
 // begins with `attempt`.
 Result<std::string> read_link(int dir, const std::string& path, const std::string& attempt);
+
+// Of a failed call on a descriptor that does not block: it can be repeated, perhaps only once poll(2) says
+// so.
+inline bool would_block(int code) { return code == EAGAIN || code == EINTR; }
 
 // To a descriptor that blocks. False: not all was written, and errno says why.
 [[nodiscard]] bool write_all(int fd, std::string_view bytes);

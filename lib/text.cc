@@ -215,6 +215,16 @@ std::pair<std::string_view, std::string_view> split_address(std::string_view tex
   return {host, colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1)};
 }
 
+std::optional<HostText> split_host(std::string_view text) {
+  if (!text.starts_with('[')) {
+    const size_t colon = std::min(text.find(':'), text.size());
+    return HostText{text.substr(0, colon), text.substr(colon)};
+  }
+  const size_t close = text.find(']');
+  if (close == std::string_view::npos) return std::nullopt;
+  return HostText{text.substr(1, close - 1), text.substr(close + 1), true};
+}
+
 std::string join_address(std::string_view host, std::string_view port) {
   const bool v6 = host.find(':') != std::string_view::npos;
   return std::string(v6 ? "[" : "").append(host).append(v6 ? "]:" : ":").append(port);

@@ -93,6 +93,15 @@ std::optional<std::string_view> line_field(std::string_view text, std::string_vi
 std::pair<std::string_view, std::string_view> split_address(std::string_view text);
 std::string join_address(std::string_view host, std::string_view port);  // brackets around what has a colon
 
+// What a URL or a Host header has for a server: "HOST", "HOST:PORT", "[HOST]" or "[HOST]:PORT". Only cut, at
+// the first colon or the bracket; nullopt: the closing bracket is missing.
+struct HostText {
+  std::string_view host;  // may be empty, or no host
+  std::string_view rest;  // "" or ":PORT"; behind a bracket it may be anything
+  bool bracketed = false;
+};
+std::optional<HostText> split_host(std::string_view text);
+
 // Cuts off what `rest` has before the separator, or all of it, and the separator. Empty parts are parts.
 std::string_view next_part(std::string_view& rest, char separator);
 // The parts between the separators; of an empty text one empty part.

@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "lib/fd.h"
@@ -113,12 +112,12 @@ Result<Endpoint> parse_url(const std::string& url) {
   std::string rest = url.substr(url.find("//") + 2);
   if (!rest.empty() && rest.back() == '/') rest.pop_back();
   if (rest.find_first_of("/?#@ ") != std::string::npos) return refused("only a host and a port may be there");
-  size_t bracket = rest.find(']'), colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);
-  endpoint.host = rest.substr(0, colon);
-  if (bracket != std::string::npos) endpoint.host = rest.substr(1, bracket - 1);
-  if (bracket != std::string::npos && bracket + 1 != std::min(colon, rest.size()))
+  const auto place = split_host(rest);
+  if (!place) return refused("a `]` is missing");
+  if (!place->rest.empty() && place->rest[0] != ':')
     return refused("a port, and nothing else, may follow the `]`");
-  std::string port = colon == std::string::npos ? "9090" : rest.substr(colon + 1);
+  endpoint.host = place->host;
+  const std::string port(place->rest.empty() ? "9090" : place->rest.substr(1));
   endpoint.port = number_in<uint16_t>(port).value_or(0);
   if (endpoint.host.empty()) return refused("there is no host");
   if (endpoint.port == 0) return refused("`" + port + "` is not a port");

@@ -23,8 +23,6 @@ HttpAnswer refusal(net::HttpConnection& connection, const net::HttpHead& head, c
   return answer;
 }
 
-bool is_would_block(int failure) { return failure == EAGAIN || failure == EWOULDBLOCK || failure == EINTR; }
-
 Error ended(const std::string& why) { return {ISOGATE_LOST, 0, why}; }
 
 Error closed_by(std::string_view payload) {
@@ -72,7 +70,7 @@ void WebSocket::send_close() { send(net::Opcode::kClose, net::close_payload(kNor
 void WebSocket::flush() {
   while (!out_.empty()) {
     const ssize_t n = transport_->write_some(out_.data(), out_.size());
-    if (n < 0 && is_would_block(errno)) return;
+    if (n < 0 && would_block(errno)) return;
     broken_ = n <= 0;
     out_.erase(0, broken_ ? out_.size() : static_cast<size_t>(n));
   }
@@ -83,7 +81,7 @@ Result<void> WebSocket::receive(const Handlers& to) {
   if (!bytes.empty()) return take(bytes, to);
   bytes.resize(kPieceBytes);
   const ssize_t n = transport_->read_some(bytes.data(), bytes.size());
-  if (n < 0 && is_would_block(errno)) return {};
+  if (n < 0 && would_block(errno)) return {};
   if (n < 0) return ended(os_error("cannot receive", errno).message);
   if (n == 0) return ended("the connection ended");
   bytes.resize(static_cast<size_t>(n));

@@ -1,6 +1,5 @@
 #include "gateway/config/grammar.h"
 
-#include <arpa/inet.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -87,10 +86,7 @@ bool san(std::string_view text) {
   if (kind == "DNS") return host_name(value);
   if (kind == "URI") return value.find(':') != std::string_view::npos;
   if (kind == "email") return value.find('@') != std::string_view::npos;
-  unsigned char bytes[16];
-  const std::string address(value);
-  return kind == "IP" && (::inet_pton(AF_INET, address.c_str(), bytes) == 1 ||
-                          ::inet_pton(AF_INET6, address.c_str(), bytes) == 1);
+  return kind == "IP" && !address_bytes(value).empty();
 }
 
 bool variable_name(std::string_view text) { return is_alnum_or(text, "_") && !is_digit(text[0]); }
@@ -114,16 +110,10 @@ bool parse_listen_address(std::string_view text, ListenAddress& out) {
   if (colon == std::string_view::npos || !number(text.substr(colon + 1), 65535, port)) return false;
   out = {std::string(text.substr(0, colon)), static_cast<int>(port), false, false};
   if (out.host == "localhost") return out.loopback = true;
-  in_addr v4{};
-  if (::inet_pton(AF_INET, out.host.c_str(), &v4) == 1) {
-    out.loopback = is_loopback(out.host);
-    return true;
-  }
-  in6_addr v6{};
-  if (out.host.size() < 4 || out.host.front() != '[' || out.host.back() != ']') return false;
-  out.host = out.host.substr(1, out.host.size() - 2);
+  const bool bracketed = out.host.starts_with('[') && out.host.ends_with(']');
+  if (bracketed) out.host = out.host.substr(1, out.host.size() - 2);
   out.loopback = is_loopback(out.host);
-  return ::inet_pton(AF_INET6, out.host.c_str(), &v6) == 1;
+  return !address_bytes(out.host).empty() && bracketed == (out.host.find(':') != std::string::npos);
 }
 
 const Grammar kName = {"a name of 1 to 63 letters, digits, `_` and `-`, a letter or digit first",

@@ -72,8 +72,6 @@ class PocoSocket : public Poco::Net::StreamSocketImpl {
   bool dead_ = false, ended_ = false, received_ = false, refused_ = false;
 };
 
-bool may_retry(int failure) { return failure == EAGAIN || failure == EWOULDBLOCK || failure == EINTR; }
-
 PocoSocket::PocoSocket(std::unique_ptr<Transport> transport, const std::string& name)
     : StreamSocketImpl(transport->fd()), transport_(std::move(transport)), name_(name) {}
 
@@ -149,7 +147,7 @@ int PocoSocket::sendBytes(const void* buffer, int length, int) {
         transport_->write_some(static_cast<const char*>(buffer) + sent, static_cast<size_t>(length - sent));
     if (n > 0) {
       sent += static_cast<int>(n);
-    } else if (may_retry(errno)) {
+    } else if (would_block(errno)) {
       wait(POLLOUT);
     } else {
       refused_ = true;
@@ -171,7 +169,7 @@ int PocoSocket::receiveBytes(void* buffer, int length, int) {
       ended_ = true;
       return 0;
     }
-    if (may_retry(errno)) {
+    if (would_block(errno)) {
       wait(POLLIN);
     } else {
       ended_ = true;
@@ -420,6 +418,24 @@ std::unique_ptr<Transport> HttpConnection::detach(std::string& early) {
   impl_->session.drainBuffer(buffer);
   early.assign(buffer.begin(), buffer.size());
   return impl_->socket->release();
+}
+
+std::optional<std::string> HttpLines::next(const Budget& budget) {
+  for (;;) {
+    const size_t end = pending_.find('\n', searched_);
+    searched_ = std::min(end, pending_.size());
+    if (searched_ > most_) throw NetError(ISOGATE_UNAVAILABLE, too_long_);
+    if (end != std::string::npos) {
+      std::string line = pending_.substr(0, end);
+      pending_.erase(0, end + 1);
+      searched_ = 0;
+      return line;
+    }
+    std::array<char, 16384> buffer{};
+    const size_t got = connection_->read_body(buffer.data(), buffer.size(), budget);
+    if (got == 0) return std::nullopt;
+    pending_.append(buffer.data(), got);
+  }
 }
 
 }  // namespace isogate::net

@@ -65,4 +65,21 @@ class HttpConnection {
   std::unique_ptr<Impl> impl_;
 };
 
+// The lines of an answer that goes on, as they come. One thread at a time.
+class HttpLines {
+ public:
+  // `connection`: the answer's head has been read. `too_long`: the error of a line of more than `most` bytes.
+  HttpLines(std::unique_ptr<HttpConnection> connection, size_t most, std::string too_long)
+      : connection_(std::move(connection)), most_(most), too_long_(std::move(too_long)) {}
+  // The next one without its end; nothing when the answer has ended. Throws NetError.
+  std::optional<std::string> next(const Budget& budget);
+
+ private:
+  const std::unique_ptr<HttpConnection> connection_;
+  const size_t most_;
+  const std::string too_long_;
+  std::string pending_;
+  size_t searched_ = 0;  // so much of `pending_` has no end of a line
+};
+
 }  // namespace isogate::net

@@ -1,6 +1,5 @@
 #include "lib/net/tls.h"
 
-#include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -11,6 +10,8 @@
 #include <array>
 #include <cerrno>
 #include <mutex>
+
+#include "lib/loopback.h"
 
 namespace isogate::net {
 namespace {
@@ -48,7 +49,7 @@ int bio_write(BIO* bio, const char* from, int size) {
   BIO_clear_retry_flags(bio);
   const int fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
   const ssize_t n = ::send(fd, from, static_cast<size_t>(size), MSG_NOSIGNAL);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  if (n < 0 && would_block(errno)) BIO_set_retry_write(bio);
   return static_cast<int>(n);
 }
 
@@ -56,7 +57,7 @@ int bio_read(BIO* bio, char* to, int size) {
   BIO_clear_retry_flags(bio);
   const int fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
   const ssize_t n = ::recv(fd, to, static_cast<size_t>(size), 0);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+  if (n < 0 && would_block(errno)) BIO_set_retry_read(bio);
   if (n == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
   return static_cast<int>(n);
 }
@@ -154,9 +155,7 @@ ContextPtr make_context(const Target& target) {
 
 void expect_name(SSL* ssl, const Target& target) {
   const std::string& host = target.tls->server_name.empty() ? target.host : target.tls->server_name;
-  in6_addr number{};
-  const bool numeric =
-      ::inet_pton(AF_INET, host.c_str(), &number) == 1 || ::inet_pton(AF_INET6, host.c_str(), &number) == 1;
+  const bool numeric = !address_bytes(host).empty();
   X509_VERIFY_PARAM* expected = SSL_get0_param(ssl);
   X509_VERIFY_PARAM_set_hostflags(expected, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
   const int set = numeric ? X509_VERIFY_PARAM_set1_ip_asc(expected, host.c_str())

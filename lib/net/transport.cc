@@ -114,14 +114,12 @@ std::chrono::milliseconds share_of(const Budget& budget, size_t addresses) {
   return std::max(kLeast, left / static_cast<int64_t>(addresses));
 }
 
-bool socket_would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
 void send_all(int socket, std::string_view bytes, const std::string& attempt, const Budget& budget) {
   while (!bytes.empty()) {
     const ssize_t n = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n > 0) {
       bytes.remove_prefix(static_cast<size_t>(n));
-    } else if (socket_would_block()) {
+    } else if (would_block(errno)) {
       budget.await(socket, POLLOUT, attempt + ": it did not answer in time");
     } else {
       fail_to(attempt, errno);
@@ -141,7 +139,7 @@ std::string receive_head(int socket, const std::string& attempt, const Budget& b
       head.append(buffer.data(), static_cast<size_t>(n));
     } else if (n == 0) {
       fail_to(attempt, "it hung up");
-    } else if (socket_would_block()) {
+    } else if (would_block(errno)) {
       budget.await(socket, POLLIN, attempt + ": it did not answer in time");
     } else {
       fail_to(attempt, errno);

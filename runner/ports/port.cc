@@ -24,8 +24,6 @@ constexpr size_t kHeld = 65536;
 
 Error cancelled() { return {ISOGATE_CANCELLED, 0, "cancelled"}; }
 
-bool would_block(int error) { return error == EAGAIN || error == EINTR; }
-
 // Two sockets that dial each other at once connect, and so does a socket that happens to use its target port
 // as its own.
 bool is_connected_to_itself(int socket) {

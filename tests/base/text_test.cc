@@ -30,6 +30,21 @@ TEST(SplitAddress, CutsAtTheLastColon) {
   EXPECT_EQ(split_address(""), Pair("", ""));
 }
 
+TEST(SplitHost, CutsOffWhatFollowsTheHost) {
+  const auto parts = [](std::string_view text) {
+    const auto cut = split_host(text);
+    return cut ? std::string(cut->host) + (cut->bracketed ? "|b|" : "|") + std::string(cut->rest) : "none";
+  };
+  EXPECT_EQ(parts("host"), "host|");
+  EXPECT_EQ(parts("host:80"), "host|:80");
+  EXPECT_EQ(parts("::1"), "|::1");
+  EXPECT_EQ(parts("[::1]"), "::1|b|");
+  EXPECT_EQ(parts("[::1]:80"), "::1|b|:80");
+  EXPECT_EQ(parts("[::1]x"), "::1|b|x");
+  EXPECT_EQ(parts("[::1"), "none");
+  EXPECT_EQ(parts(""), "|");
+}
+
 TEST(JoinAddress, PutsBracketsAroundIpv6) {
   EXPECT_EQ(join_address("127.0.0.1", "80"), "127.0.0.1:80");
   EXPECT_EQ(join_address("::1", "80"), "[::1]:80");

@@ -86,7 +86,7 @@ std::string events(const std::string& bytes, size_t piece) {
   std::string all;
   try {
     connection->exchange({"GET", "/events", "", {}}, budget);
-    EngineEvents stream(std::move(connection), "follow");
+    EngineEvents stream(std::move(connection));
     for (;;) {
       const Json event = stream.next(budget);
       require(event.is_object());

@@ -5,7 +5,6 @@
 #include "lib/text.h"
 #include "plugins/k8s/client/kubeconfig/credential_plugin.h"
 #include "plugins/k8s/client/kubeconfig/kubeconfig.h"
-#include "plugins/k8s/client/url.h"
 #include "tests/fuzz/require.h"
 
 namespace {

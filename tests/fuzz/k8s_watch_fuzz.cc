@@ -1,8 +1,10 @@
 // A watch of an API server: however it is split it means the same, an added object is deleted once, no two
 // objects have the same name at a time, and anything else is an error.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -11,6 +13,7 @@
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/client/watch.h"
 #include "tests/fuzz/require.h"
+#include "tests/net/scripted.h"
 
 namespace {
 
@@ -23,10 +26,14 @@ class Follower {
  public:
   // `piece`: how many bytes arrive at once.
   Follower(std::string_view bytes, size_t piece) {
-    WatchLines lines(kLineMost, [this](const std::string& line) { take(line); });
+    const Budget budget(std::chrono::seconds(60));
+    const std::string answer = "HTTP/1.1 200 OK\r\n\r\n" + std::string(bytes);
+    auto connection = std::make_unique<HttpConnection>(std::make_unique<test::Scripted>(answer, piece),
+                                                       "server", "the API server");
     try {
-      for (; !bytes.empty(); bytes.remove_prefix(std::min(piece, bytes.size())))
-        lines.add(bytes.substr(0, piece));
+      connection->exchange({"GET", "/watch", "", {}}, budget);
+      net::HttpLines lines(std::move(connection), kLineMost, "an event is too big");
+      while (const auto line = lines.next(budget)) take(*line);
     } catch (const NetError& error) {
       note(error);
     }

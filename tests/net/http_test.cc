@@ -39,6 +39,28 @@ TEST(HttpAnswers, WholeOnesAreTaken) {
   }
 }
 
+TEST(HttpLines, AreTheSameHoweverTheyAreCut) {
+  const Budget budget(std::chrono::seconds(5));
+  for (const size_t piece : {size_t{1}, size_t{7}, kBodyMost}) {
+    const auto lines_of = [&](const std::string& answer) {
+      auto connection = std::make_unique<HttpConnection>(std::make_unique<test::Scripted>(answer, piece),
+                                                         "host", "the server");
+      connection->exchange({"GET", "/", "", {}}, budget);
+      HttpLines lines(std::move(connection), 5, "too long");
+      std::string all;
+      try {
+        while (const auto line = lines.next(budget)) all += "<" + *line + ">";
+      } catch (const NetError& error) {
+        all += error.what();
+      }
+      return all;
+    };
+    EXPECT_EQ(lines_of(kOk + "\r\none\n\n12345\nrest"), "<one><><12345>");
+    EXPECT_EQ(lines_of(kOk + "\r\none\n123456\nrest\n"), "<one>too long");
+    EXPECT_EQ(lines_of(kOk + "\r\n123456"), "too long");
+  }
+}
+
 TEST(HttpAnswers, TruncatedOrInvalidOnesAreRefused) {
   const struct {
     std::string answer;

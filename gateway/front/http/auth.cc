@@ -15,34 +15,10 @@ bool is_unspecified(std::string_view bytes) {
   return bytes.find_first_not_of('\0') == std::string_view::npos;
 }
 
-struct HostPort {
-  std::string_view host;
-  std::optional<std::string_view> port;
-  bool bracketed = false;
-};
-
-std::optional<HostPort> split_host(std::string_view header) {
-  HostPort out;
-  std::string_view rest;
-  if (header.starts_with('[')) {
-    size_t close = header.find(']');
-    if (close == std::string_view::npos) return std::nullopt;
-    out.host = header.substr(1, close - 1);
-    out.bracketed = true;
-    rest = header.substr(close + 1);
-  } else {
-    size_t colon = header.find(':');
-    out.host = header.substr(0, colon);
-    if (colon != std::string_view::npos) rest = header.substr(colon);
-  }
-  if (out.host.empty()) return std::nullopt;
-  if (rest.empty()) return out;
-  if (rest[0] != ':') return std::nullopt;
-  out.port = rest.substr(1);
-  return out;
+// `rest` of the split_host() of a header.
+bool port_fits(std::string_view rest, uint16_t port) {
+  return rest.empty() || (rest[0] == ':' && number_in<uint16_t>(rest.substr(1)) == port);
 }
-
-bool port_is(std::string_view text, uint16_t port) { return number_in<uint16_t>(text) == port; }
 
 }  // namespace
 
@@ -122,8 +98,8 @@ bool same_address(std::string_view a, std::string_view b) {
 
 bool host_allowed(std::string_view host_header, const BoundAddress& bound,
                   const std::vector<std::string>& names) {
-  std::optional<HostPort> host = split_host(host_header);
-  if (!host || (host->port && !port_is(*host->port, bound.port))) return false;
+  const auto host = split_host(host_header);
+  if (!host || host->host.empty() || !port_fits(host->rest, bound.port)) return false;
   std::string address = address_bytes(host->host);
   bool v6_text = host->host.find(':') != std::string_view::npos;
   if (host->bracketed != v6_text) return false;

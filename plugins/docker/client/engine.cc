@@ -1,6 +1,5 @@
 #include "plugins/docker/client/engine.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "lib/json.h"
@@ -9,6 +8,8 @@
 
 namespace isogate::docker {
 namespace {
+
+constexpr const char* kFollowEvents = "follow the Engine's events";
 
 bool flag_at(const Json& object, const char* name) { return member(object, name) == Json(true); }
 
@@ -249,50 +250,27 @@ Json Engine::inspect_image(const std::string& name, const Budget& budget) {
 
 std::unique_ptr<EngineEvents> Engine::events(const Json& filters, const std::string& since,
                                              const Budget& budget) {
-  constexpr const char* kAttempt = "follow the Engine's events";
-  std::string path = "/events?filters=" + percent_encode(dump(filters, kAttempt));
+  std::string path = "/events?filters=" + percent_encode(dump(filters, kFollowEvents));
   if (!since.empty()) path += "&since=" + percent_encode(since);
-  EngineReply reply = pool_->open({kAttempt, "GET", path, {200}}, budget);
-  return std::make_unique<EngineEvents>(std::move(reply.connection), kAttempt);
+  EngineReply reply = pool_->open({kFollowEvents, "GET", path, {200}}, budget);
+  return std::make_unique<EngineEvents>(std::move(reply.connection));
 }
 
-EngineEvents::EngineEvents(std::unique_ptr<HttpConnection> connection, const char* attempt)
-    : connection_(std::move(connection)), attempt_(attempt) {}
+EngineEvents::EngineEvents(std::unique_ptr<HttpConnection> connection)
+    : lines_(std::move(connection), size_t{1} << 20, "one of them has more than 1 MiB") {}
 
-Json EngineEvents::next(const Budget& budget) {
-  constexpr size_t kLineMost = 1 << 20;
+Json EngineEvents::next(const Budget& budget) try {
   for (;;) {
-    const size_t end = pending_.find('\n', searched_);
-    if (end != std::string::npos) {
-      const std::string line = pending_.substr(0, end);
-      pending_.erase(0, end + 1);
-      searched_ = 0;
-      if (line.find_first_not_of(" \r") == std::string::npos) continue;
-      Json event = parse_shallow(line);
-      if (!event.is_object()) fail("one of them is no JSON object");
-      return event;
-    }
-    searched_ = pending_.size();
-    if (searched_ > kLineMost) fail("one of them has more than 1 MiB");
-    read_more(budget);
+    const auto line = lines_.next(budget);
+    if (!line) throw NetError(ISOGATE_UNAVAILABLE, "the Engine ended them");
+    if (line->find_first_not_of(" \r") == std::string::npos) continue;
+    Json event = parse_shallow(*line);
+    if (!event.is_object()) throw NetError(ISOGATE_UNAVAILABLE, "one of them is no JSON object");
+    return event;
   }
-}
-
-void EngineEvents::read_more(const Budget& budget) {
-  std::array<char, 16384> buffer{};
-  size_t got = 0;
-  try {
-    got = connection_->read_body(buffer.data(), buffer.size(), budget);
-  } catch (const NetError& error) {
-    if (error.status() == ISOGATE_CANCELLED) throw;
-    fail(error.what());
-  }
-  if (got == 0) fail("the Engine ended them");
-  pending_.append(buffer.data(), got);
-}
-
-void EngineEvents::fail(const std::string& why) const {
-  throw NetError(ISOGATE_UNAVAILABLE, "cannot " + std::string(attempt_) + ": " + why);
+} catch (const NetError& error) {
+  if (error.status() == ISOGATE_CANCELLED) throw;
+  throw error.during(kFollowEvents);
 }
 
 }  // namespace isogate::docker

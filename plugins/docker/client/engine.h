@@ -53,20 +53,14 @@ struct LabelFilter {
 // The events of an Engine, as they happen. One thread at a time.
 class EngineEvents {
  public:
-  // The body of an answer whose head has been read. `attempt` outlives it.
-  EngineEvents(std::unique_ptr<net::HttpConnection> connection, const char* attempt);
+  // The body of an answer whose head has been read.
+  explicit EngineEvents(std::unique_ptr<net::HttpConnection> connection);
   // The next one, however long it takes within the budget (Budget::endless is meant for it). Throws
   // ISOGATE_CANCELLED, and ISOGATE_UNAVAILABLE when the stream ends: it is of no further use then.
   Json next(const Budget& budget);
 
  private:
-  void read_more(const Budget& budget);
-  [[noreturn]] void fail(const std::string& why) const;
-
-  const std::unique_ptr<net::HttpConnection> connection_;
-  const char* const attempt_;
-  std::string pending_;
-  size_t searched_ = 0;
+  net::HttpLines lines_;
 };
 
 class Engine {

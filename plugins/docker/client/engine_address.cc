@@ -17,37 +17,20 @@ bool take_prefix(std::string& text, std::string_view prefix) {
   return true;
 }
 
-uint16_t port_of(const std::string& digits, const std::string& text, const std::string& source) {
-  const uint16_t port = number_in<uint16_t>(digits).value_or(0);
-  if (port == 0) refuse_text(text, source, "its port has to be a number from 1 to 65535");
-  return port;
-}
-
-bool is_host(const std::string& host, bool bracketed) {
-  return is_alnum_or(host, bracketed ? ".-_:%" : ".-_") && host.size() <= 255;
-}
-
 EngineAddress tcp_address(std::string rest, const std::string& text, const std::string& source) {
   if (rest.ends_with('/')) rest.pop_back();
   if (rest.find_first_of("/?#@") != std::string::npos)
     refuse_text(text, source, "only a host and a port may follow");
   EngineAddress address;
-  const bool bracketed = rest.starts_with('[');
-  std::string port;
-  if (bracketed) {
-    const size_t close = rest.find(']');
-    if (close == std::string::npos) refuse_text(text, source, "a `]` is missing");
-    address.host = rest.substr(1, close - 1);
-    port = rest.substr(close + 1);
-  } else {
-    const size_t colon = rest.find(':');
-    address.host = rest.substr(0, colon);
-    port = colon == std::string::npos ? "" : rest.substr(colon);
-  }
-  if (!is_host(address.host, bracketed)) refuse_text(text, source, "no host");
-  if (!port.empty() && port[0] != ':')
+  const auto place = split_host(rest);
+  if (!place) refuse_text(text, source, "a `]` is missing");
+  address.host = place->host;
+  if (!is_alnum_or(address.host, place->bracketed ? ".-_:%" : ".-_") || address.host.size() > 255)
+    refuse_text(text, source, "no host");
+  if (place->rest.empty()) return address;
+  address.port = number_in<uint16_t>(place->rest.substr(1)).value_or(0);
+  if (place->rest[0] != ':' || address.port == 0)
     refuse_text(text, source, "its port has to be a number from 1 to 65535");
-  if (!port.empty()) address.port = port_of(port.substr(1), text, source);
   return address;
 }
 

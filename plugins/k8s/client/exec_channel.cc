@@ -54,8 +54,6 @@ Pair make_pair() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-bool try_again(int failure) { return failure == EAGAIN || failure == EWOULDBLOCK || failure == EINTR; }
-
 class Channel final : public ExecChannel {
  public:
   // `early`: bytes that came right behind the head of the 101.
@@ -80,7 +78,7 @@ class Channel final : public ExecChannel {
   [[nodiscard]] int fd() const override { return pair_.ours.get(); }
   ssize_t read_some(char* to, size_t size) override {
     const ssize_t n = ::recv(fd(), to, size, 0);
-    if (n > 0 || size == 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return n;
+    if (n > 0 || size == 0 || (n < 0 && would_block(errno))) return n;
     const auto end = ended();
     if (end && end->has_status) return 0;
     errno = ECONNRESET;
@@ -260,7 +258,7 @@ bool Channel::receive() {
       } else {
         got = transport_->read_some(in_.get(), kBuffer);
       }
-      if (got < 0 && try_again(errno)) return false;
+      if (got < 0 && would_block(errno)) return false;
       if (got <= 0) {
         lose(got == 0 ? "it ended without a Status"
                       : "cannot receive: " + std::generic_category().message(errno));
@@ -369,7 +367,7 @@ bool Channel::send() {
     if (n > 0) {
       out_begin_ += static_cast<size_t>(n);
       room_ = true;
-    } else if (n < 0 && try_again(errno)) {
+    } else if (n < 0 && would_block(errno)) {
       room_ = false;
       return false;
     } else {

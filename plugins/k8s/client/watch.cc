@@ -1,7 +1,6 @@
 #include "plugins/k8s/client/watch.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "lib/json.h"
@@ -20,18 +19,6 @@ void tell(const std::function<void(const Json&)>& callback, const Json& object) 
 }
 
 }  // namespace
-
-void WatchLines::add(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const size_t end = std::min(bytes.find('\n'), bytes.size());
-    if (line_.size() + end > most_)
-      throw NetError(ISOGATE_UNAVAILABLE, "the API server sent an event that is too big");
-    line_ += bytes.substr(0, end);
-    if (end == bytes.size()) return;
-    bytes.remove_prefix(end + 1);
-    take_(std::exchange(line_, {}));
-  }
-}
 
 WatchEvent parse_event(const std::string& line) {
   Json event = parse_shallow(line);
@@ -154,14 +141,9 @@ void Watch::follow() {
   const Budget budget(options_.stream_time + options_.slack, end_.get());
   ApiStream stream = api_.open(request, {}, budget);
   say_restored();
-  read(stream, budget);
-}
-
-void Watch::read(ApiStream& stream, const Budget& budget) {
-  std::array<char, 65536> buffer{};
-  WatchLines lines(options_.event_most, [this](const std::string& line) { hear(line); });
-  while (const size_t got = stream.connection->read_body(buffer.data(), buffer.size(), budget))
-    lines.add(std::string_view(buffer.data(), got));
+  net::HttpLines lines(std::move(stream.connection), options_.event_most,
+                       "the API server sent an event that is too big");
+  while (const auto line = lines.next(budget)) hear(*line);
 }
 
 void Watch::hear(const std::string& line) {

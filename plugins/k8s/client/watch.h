@@ -13,7 +13,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -37,21 +36,6 @@ struct WatchOptions {
   std::chrono::seconds slack{10};        // silence beyond it
   std::chrono::milliseconds first_pause{100}, longest_pause{10'000};
   size_t event_most = size_t{4} << 20;  // bytes of one event
-};
-
-// The lines of a stream, however it is cut.
-class WatchLines {
- public:
-  WatchLines(size_t most, std::function<void(const std::string&)> take)
-      : most_(most), take_(std::move(take)) {}
-  // Passes on each line that is complete now, without its end. Throws NetError for one of more than `most`
-  // bytes, and what `take` throws.
-  void add(std::string_view bytes);
-
- private:
-  const size_t most_;
-  const std::function<void(const std::string&)> take_;
-  std::string line_;
 };
 
 struct WatchEvent {
@@ -93,7 +77,6 @@ class Watch {
   void run();
   void take_list();
   void follow();
-  void read(ApiStream& stream, const Budget& budget);
   void hear(const std::string& line);
   void say_lost(const std::string& why);
   void say_restored();

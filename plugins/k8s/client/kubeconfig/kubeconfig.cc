@@ -9,7 +9,6 @@
 #include "lib/text.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/kubeconfig/kubeconfig_entry.h"
-#include "plugins/k8s/client/url.h"
 
 namespace isogate::k8s {
 namespace {
@@ -73,6 +72,19 @@ Secret authority_of(const KubeconfigEntry& cluster) {
       read_secret(authority, cluster.where("certificate-authority")).find("-----BEGIN") == std::string::npos)
     throw cluster.mistake("certificate-authority", "is no PEM");
   return authority;
+}
+
+bool take_user_info(std::string_view& authority, Url& url) {
+  const size_t at = authority.rfind('@');
+  if (at == std::string_view::npos) return true;
+  std::string_view user = authority.substr(0, at);
+  authority.remove_prefix(at + 1);
+  const auto name = percent_decode(next_part(user, ':'));
+  const auto password = percent_decode(user);
+  if (!name || !password) return false;
+  url.user = *name;
+  url.password = *password;
+  return true;
 }
 
 std::optional<net::Proxy> proxy_of(const KubeconfigEntry& cluster) {
@@ -228,6 +240,29 @@ void take_user(ClusterAccess& access, const KubeconfigEntry& user, const Kubecon
 }
 
 }  // namespace
+
+std::optional<Url> parse_url(std::string_view text) {
+  Url url;
+  constexpr std::string_view kHttp = "http://", kHttps = "https://";
+  url.https = text.starts_with(kHttps);
+  if (!url.https && !text.starts_with(kHttp)) return std::nullopt;
+  text.remove_prefix(url.https ? kHttps.size() : kHttp.size());
+  const auto printable_only = [](unsigned char c) { return c > ' ' && c < 0x7f && c != '?' && c != '#'; };
+  if (!std::all_of(text.begin(), text.end(), printable_only)) return std::nullopt;
+  const size_t slash = std::min(text.find('/'), text.size());
+  std::string_view authority = text.substr(0, slash);
+  url.path = text.substr(slash);
+  while (url.path.ends_with('/')) url.path.pop_back();
+  if (!take_user_info(authority, url)) return std::nullopt;
+  const auto place = split_host(authority);
+  if (!place || !is_alnum_or(place->host, ".-:_") || place->host.size() >= 256) return std::nullopt;
+  url.host = place->host;
+  url.port = url.https ? 443 : 80;
+  if (place->rest.empty()) return url;
+  url.port = number_in<uint16_t>(place->rest.substr(1)).value_or(0);
+  if (place->rest[0] != ':' || url.port == 0) return std::nullopt;
+  return url;
+}
 
 ClusterAccess access_from(const std::vector<KubeconfigFile>& files, const AccessConfig& config) try {
   const Merged merged(files);
