@@ -30,6 +30,25 @@ Result<Pipe> make_pipe() {
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
+Result<Pipe> make_pipe(NonBlocking end) {
+  auto pipe = make_pipe();
+  if (!pipe) return pipe;
+  const Fd& chosen = end == NonBlocking::kRead ? pipe->read : pipe->write;
+  if (::fcntl(chosen.get(), F_SETFL, O_NONBLOCK) != 0) return os_error("cannot make a pipe", errno);
+  return pipe;
+}
+
+bool make_non_blocking(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  return flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+Result<SocketPair> make_socket_pair(int type, const std::string& attempt) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()) != 0) return os_error(attempt, errno);
+  return SocketPair{Fd(ends[0]), Fd(ends[1])};
+}
+
 Result<Fd> make_event() {
   const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (fd < 0) return os_error("cannot make an eventfd", errno);
@@ -50,6 +69,11 @@ void signal_event(int event_fd) {
     if (errno == EINVAL) ::timerfd_settime(event_fd, TFD_TIMER_ABSTIME, &past, nullptr);
     return;
   }
+}
+
+void clear_event(int event_fd) {
+  eventfd_t count = 0;
+  ::eventfd_read(event_fd, &count);
 }
 
 bool is_signalled(int fd, std::chrono::milliseconds most) {
@@ -80,12 +104,7 @@ Result<Fd> copy_of(int fd) {
   return copy;
 }
 
-Result<Mark> make_mark() {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return os_error("cannot make a pair of sockets", errno);
-  return Mark{Fd(ends[0]), Fd(ends[1])};
-}
+Result<Mark> make_mark() { return make_socket_pair(SOCK_DGRAM, "cannot make a pair of sockets"); }
 
 void signal_mark(int own) { ::send(own, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
 

@@ -58,8 +58,21 @@ struct Pipe {
   Fd write;
 };
 
-// Both ends close-on-exec and blocking.
+enum class NonBlocking { kRead, kWrite };
+
+// Both ends close-on-exec and blocking; or one of them does not block.
 Result<Pipe> make_pipe();
+Result<Pipe> make_pipe(NonBlocking end);
+
+// O_NONBLOCK, beside the flags that it has. False: errno says why.
+bool make_non_blocking(int fd);
+
+struct SocketPair {
+  Fd own, theirs;
+};
+// Two connected Unix sockets, close-on-exec; `type`: SOCK_STREAM, with SOCK_NONBLOCK, … An error begins with
+// `attempt`.
+Result<SocketPair> make_socket_pair(int type, const std::string& attempt);
 
 // An eventfd, close-on-exec, non-blocking.
 Result<Fd> make_event();
@@ -69,6 +82,8 @@ Result<Fd> make_shared_event();
 
 // Makes either readable for good. Async-signal-safe.
 void signal_event(int event_fd);
+// What was signalled so far no longer makes an eventfd of make_event() readable.
+void clear_event(int event_fd);
 // True once that or another descriptor is readable; -1 never is. Waits for it up to `most`.
 bool is_signalled(int fd, std::chrono::milliseconds most = std::chrono::milliseconds(0));
 
@@ -79,11 +94,8 @@ Result<Fd> make_timer(std::chrono::milliseconds after);
 Result<Fd> copy_of(int fd);
 
 // An event that is in order with what happens to a pipe: `theirs`, for a process that is not trusted, is
-// readable for good as soon as `own` has been signalled, also once `own` is closed. Two datagram sockets,
-// close-on-exec.
-struct Mark {
-  Fd own, theirs;
-};
+// readable for good as soon as `own` has been signalled, also once `own` is closed. Two datagram sockets.
+using Mark = SocketPair;
 Result<Mark> make_mark();
 void signal_mark(int own);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 
 namespace isogate {
@@ -241,6 +242,12 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   for (size_t at = 0; at <= text.size(); at += parts.back().size() + 1)
     parts.push_back(text.substr(at, text.find(separator, at) - at));
   return parts;
+}
+
+std::string octal_mode(unsigned mode) {
+  std::array<char, 8> digits{};
+  std::snprintf(digits.data(), digits.size(), "%04o", mode & 07777U);
+  return digits.data();
 }
 
 bool is_path_below(std::string_view path) {

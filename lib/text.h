@@ -115,6 +115,9 @@ std::string join(const Range& range, std::string_view between, TextOf text_of = 
   return all;
 }
 
+// The permission bits of a mode: "0640".
+std::string octal_mode(unsigned mode);
+
 // Whether it leads nowhere but below: parts between slashes, none of them empty, `.` or `..`, and no NUL.
 bool is_path_below(std::string_view path);
 

@@ -13,12 +13,6 @@
 namespace isogate {
 namespace {
 
-Result<std::string> read_text(const char* path) {
-  Fd file(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!file) return os_error(std::string("cannot open ") + path, errno);
-  return read_to_end(file.get(), 1 << 20, std::string("cannot read ") + path);
-}
-
 class Lines {
  public:
   explicit Lines(std::string_view text) : text_(text) {}
@@ -56,7 +50,9 @@ void ids_into(const std::vector<uint64_t>& from, std::array<uint32_t, 4>* to) {
 }  // namespace
 
 Result<ProcessStatus> read_process_status() {
-  auto text = read_text("/proc/self/status");
+  const Fd file(::open("/proc/self/status", O_RDONLY | O_CLOEXEC));
+  if (!file) return os_error("cannot open /proc/self/status", errno);
+  auto text = read_to_end(file.get(), 1 << 20, "cannot read /proc/self/status");
   if (!text) return text.error();
   Lines lines(*text);
   ProcessStatus status;

@@ -141,14 +141,12 @@ class Walk {
     if (++links_ > kMaxLinks) return denied(in_quotes(path) + ": too many symbolic links");
     if (!is_trusted(info.st_uid))
       return denied(in_quotes(path) + " is a symbolic link of uid " + std::to_string(info.st_uid));
-    std::string target(4096, '\0');
-    ssize_t size = ::readlinkat(link.get(), "", target.data(), target.size());
-    if (size <= 0 || static_cast<size_t>(size) == target.size())
-      return os_error("cannot read the symbolic link " + in_quotes(path), errno);
-    target.resize(static_cast<size_t>(size));
-    auto more = components(target);
+    const auto target = read_link(link.get(), "", "cannot read the symbolic link " + in_quotes(path));
+    if (!target) return target.error();
+    if (target->empty()) return denied(in_quotes(path) + " is an empty symbolic link");
+    auto more = components(*target);
     parts_.insert(parts_.begin(), more.begin(), more.end());
-    return target[0] == '/' ? restart() : Result<void>();
+    return target->starts_with('/') ? restart() : Result<void>();
   }
 
   TrustedPath kind_;

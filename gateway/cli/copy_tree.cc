@@ -84,11 +84,9 @@ class TreeArchiver {
   }
 
   void symlink(int dir, const std::string& name, const std::string& path, const struct stat& info) {
-    std::string target(4096, '\0');
-    const ssize_t size = ::readlinkat(dir, name.c_str(), target.data(), target.size());
-    if (size < 0) return leave_out(path, errno);
-    target.resize(static_cast<size_t>(size));
-    writer_.symlink(entry_of(path, info), target);
+    const auto target = read_link(dir, name, "");
+    if (!target) return leave_out(path, target.error().os_errno);
+    writer_.symlink(entry_of(path, info), *target);
   }
 
   // False: a file of size 0 has bytes all the same, or cannot be read, and is left out.

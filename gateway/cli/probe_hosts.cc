@@ -116,9 +116,9 @@ class Host {
     if (!child.ok()) return child.error();
     std::string message = supervisor::host_start_message(
         {&config, &backend, 1, scratch.state.sandboxes, scratch.state.uids, *copies, true});
-    auto sent =
-        ipc::send_record(child->control.get(), message, {pair->b.get(), silence.get()}, ipc::Wait::kBlock);
-    auto host = std::make_unique<Host>(std::move(*child), std::move(pair->a), std::move(errors->read));
+    auto sent = ipc::send_record(child->control.get(), message, {pair->theirs.get(), silence.get()},
+                                 ipc::Wait::kBlock);
+    auto host = std::make_unique<Host>(std::move(*child), std::move(pair->own), std::move(errors->read));
     if (!sent.ok()) return sent.error();
     return host;
   }
@@ -243,8 +243,7 @@ Result<std::unique_ptr<Host>> start_host(const Config& config, Scratch& scratch,
 ProbedBackend not_asked_yet(const BackendConfig& config) {
   ProbedBackend backend{config, {}, {}, {}};
   backend.candidate.name = config.name;
-  backend.candidate.wanted = {config.sandbox_limits, config.limits_best_effort, config.exec_limits_sampled,
-                              config.egress};
+  backend.candidate.wanted = front::standing_of(config);
   backend.candidate.state = front::BackendState::kDown;
   return backend;
 }
@@ -288,14 +287,10 @@ Result<std::vector<ProbedBackend>> probe_backends(const Config& config, int atte
   return probed;
 }
 
-front::Policy policy_in(const Config& config) {
-  return {config.require_remote, config.min_isolation, config.allow_unisolated, config.fallback_allowed};
-}
-
 front::Decision choose(const Config& config, const std::vector<ProbedBackend>& backends) {
   std::vector<front::Candidate> candidates;
   for (const ProbedBackend& backend : backends) candidates.push_back(backend.candidate);
-  return front::select(candidates, policy_in(config), {});
+  return front::select(candidates, front::policy_of(config), {});
 }
 
 }  // namespace isogate::cli

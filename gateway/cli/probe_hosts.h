@@ -22,7 +22,6 @@ struct ProbedBackend {
 // plugin is not installed has state kFailed and no setting. [main]
 Result<std::vector<ProbedBackend>> probe_backends(const Config& config, int attempts);
 
-front::Policy policy_in(const Config& config);
 // What a call that asks for nothing would get of these.
 front::Decision choose(const Config& config, const std::vector<ProbedBackend>& backends);
 

@@ -1,6 +1,5 @@
 #include "gateway/host/item_sink.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include "gateway/host/plugin/descriptor.h"
 #include "gateway/host/text.h"
 #include "gateway/ipc/codec.h"
+#include "lib/fd.h"
 #include "lib/text.h"
 
 namespace isogate {
@@ -55,9 +55,7 @@ ipc::Entry entry_of(const isogate_entry& entry, std::string name) {
           std::move(name)};
 }
 
-ItemSink::ItemSink(int out, int cancel_fd) : out_(out), cancel_(cancel_fd) {
-  ::fcntl(out_, F_SETFL, ::fcntl(out_, F_GETFL) | O_NONBLOCK);
-}
+ItemSink::ItemSink(int out, int cancel_fd) : out_(out), cancel_(cancel_fd) { make_non_blocking(out_); }
 
 isogate_entry_sink ItemSink::entries() { return {this, &add_entry}; }
 isogate_record_sink ItemSink::records() { return {this, &add_record}; }

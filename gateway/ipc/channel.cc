@@ -85,10 +85,7 @@ Result<Received> open_sealed(std::string_view head, std::vector<Fd> fds, bool lo
 std::string inline_record(std::string_view bytes) { return kInline + std::string(bytes); }
 
 Result<SocketPair> make_socket_pair() {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    return os_error("cannot make a socket pair", errno);
-  return SocketPair{Fd(ends[0]), Fd(ends[1])};
+  return isogate::make_socket_pair(SOCK_SEQPACKET, "cannot make a socket pair");
 }
 
 bool is_shortage(int os_errno) {

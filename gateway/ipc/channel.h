@@ -17,9 +17,6 @@ inline constexpr size_t kMaxInlineBytes = 60u << 10;   // above: in a memfd
 inline constexpr size_t kMaxChannelFds = 64;           // attached to one record
 inline constexpr size_t kBeginBytes = 11;              // of a record, where its memfd is lost
 
-struct SocketPair {
-  Fd a, b;
-};
 Result<SocketPair> make_socket_pair();  // SOCK_SEQPACKET, close-on-exec, blocking
 
 struct Received {

@@ -103,13 +103,13 @@ Result<Child> start_child(const ChildProgram& program) {
   const pid_t pid = ::fork();
   if (pid < 0) return os_error("cannot start a process", errno);
   if (pid == 0) {
-    become(program, pair->b.get(), argv, environment);
+    become(program, pair->theirs.get(), argv, environment);
     const int error = errno;
     (void)!::write(report_end.get(), &error, sizeof error);
     ::_exit(127);
   }
   report_end.reset();
-  Child child{pid, watch_process(pid), std::move(pair->a)};
+  Child child{pid, watch_process(pid), std::move(pair->own)};
   const int unwatched = errno;
   std::string role = program.argv.size() > 1 ? program.argv[1] : program.argv[0];
   if (auto started = wait_for_exec(report->read.get(), pid, role); !started) return started.error();

@@ -51,9 +51,8 @@ Result<Fd> LogRelay::new_writer() {
 Result<Fd> LogRelay::new_quoted_writer(const std::string& backend) { return add(backend); }
 
 Result<Fd> LogRelay::add(const std::string& backend) {
-  auto pipe = make_pipe();
+  auto pipe = make_pipe(NonBlocking::kRead);
   if (!pipe) return pipe.error();
-  if (::fcntl(pipe->read.get(), F_SETFL, O_NONBLOCK) != 0) return os_error("cannot set up a log pipe", errno);
   sources_.push_back({std::move(pipe->read), "", backend});
   return std::move(pipe->write);
 }

@@ -11,12 +11,12 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
-#include <cstdio>
 #include <filesystem>
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "lib/text.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -29,12 +29,6 @@ struct Wanted {
   uid_t uid;
   gid_t gid;
 };
-
-std::string octal(mode_t mode) {
-  std::array<char, 8> text{};
-  std::snprintf(text.data(), text.size(), "%04o", mode & 07777u);
-  return text.data();
-}
 
 Error refused(const std::string& path, const std::string& what, const std::string& command) {
   return {ISOGATE_PERMISSION_DENIED, 0,
@@ -49,16 +43,9 @@ Result<void> check(int dir, const std::string& path, const Wanted& wanted) {
                    "it belongs to uid " + std::to_string(info.st_uid) + ", not " + std::to_string(wanted.uid),
                    "chown " + std::to_string(wanted.uid) + " '" + path + "'");
   if ((info.st_mode & 07777u) != wanted.mode)
-    return refused(path, "its mode is " + octal(info.st_mode) + ", not " + octal(wanted.mode),
-                   "chmod " + octal(wanted.mode) + " '" + path + "'");
+    return refused(path, "its mode is " + octal_mode(info.st_mode) + ", not " + octal_mode(wanted.mode),
+                   "chmod " + octal_mode(wanted.mode) + " '" + path + "'");
   return {};
-}
-
-// Of a symlink; empty: it is none.
-std::string target_of(int parent, const std::string& name) {
-  std::array<char, PATH_MAX> target{};
-  const ssize_t size = ::readlinkat(parent, name.c_str(), target.data(), target.size());
-  return std::string(target.data(), size < 0 ? 0 : static_cast<size_t>(size));
 }
 
 Result<Fd> open_dir(int parent, const std::string& name, const std::string& path) {
@@ -66,10 +53,10 @@ Result<Fd> open_dir(int parent, const std::string& name, const std::string& path
   if (dir) return dir;
   const int failed = errno;
   if (failed == ENOTDIR || failed == ELOOP) {
-    const std::string target = target_of(parent, name);
-    if (target.empty()) return refused(path, "it is no directory", "mv '" + path + "' '" + path + ".old'");
+    const auto target = read_link(parent, name, "");
+    if (!target) return refused(path, "it is no directory", "mv '" + path + "' '" + path + ".old'");
     return Error{ISOGATE_PERMISSION_DENIED, 0,
-                 "refusing to use `" + path + "`: it is a symlink to `" + target + "`; " +
+                 "refusing to use `" + path + "`: it is a symlink to `" + *target + "`; " +
                      (parent == AT_FDCWD ? "name that directory in its place (state_dir, workdir)"
                                          : "replace it by the directory itself")};
   }
@@ -111,8 +98,8 @@ Result<void> check_workdir(int dir, const std::string& path, mode_t mode) {
                    "chown " + std::to_string(::geteuid()) + " '" + path + "'");
   if ((info.st_mode & 022u) != 0) return refused(path, "others may write in it", "chmod go-w '" + path + "'");
   if ((info.st_mode & mode) != mode)
-    return refused(path, "sandboxes cannot be reached through mode " + octal(info.st_mode),
-                   "chmod " + octal(mode) + " '" + path + "'");
+    return refused(path, "sandboxes cannot be reached through mode " + octal_mode(info.st_mode),
+                   "chmod " + octal_mode(mode) + " '" + path + "'");
   return {};
 }
 

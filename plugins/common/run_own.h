@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "isogate/runner_link.hpp"
@@ -13,8 +14,12 @@ struct Ran {
   std::string out;     // stdout, of which a pipe's capacity is kept
 };
 
-// Runs `argv` without stdin and stderr, as the sandbox's user. Any thread. Throws what RunnerLink::exec()
-// throws.
+// Runs `argv` without stdin and stderr, as the sandbox's user. `stdout_fd` -1: without stdout. Any thread.
+// Throws what RunnerLink::exec() throws.
+isogate_exec_result exec_own(sdk::RunnerLink& link, const std::vector<std::string>& argv,
+                             const std::vector<std::pair<std::string, std::string>>& env, int stdout_fd,
+                             const sdk::Call& call);
+// The same without environment.
 Ran run_own(sdk::RunnerLink& link, const std::vector<std::string>& argv, const sdk::Call& call);
 
 // What RunnerLink::evidence() finds. Likewise.

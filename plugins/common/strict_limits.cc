@@ -18,13 +18,20 @@ std::string number(double value) {
 
 }  // namespace
 
-Limits limits_from(uint64_t memory_mb, double cpus, uint64_t pids) {
-  return {{ISOGATE_LIMIT_MEMORY_BYTES, memory_mb * kMib},
-          {ISOGATE_LIMIT_CPU_MILLIS, static_cast<uint64_t>(cpus * 1000 + 0.5)},
-          {ISOGATE_LIMIT_PIDS, pids}};
+void take_limits(const nlohmann::json& config, CommonLimits& limits) {
+  const Taker take{config};
+  take("memory_mb", limits.memory_mb);
+  take("cpus", limits.cpus);
+  take("pids", limits.pids);
 }
 
-void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids) {
+Limits limits_from(const CommonLimits& limits) {
+  return {{ISOGATE_LIMIT_MEMORY_BYTES, limits.memory_mb * kMib},
+          {ISOGATE_LIMIT_CPU_MILLIS, static_cast<uint64_t>(limits.cpus * 1000 + 0.5)},
+          {ISOGATE_LIMIT_PIDS, limits.pids}};
+}
+
+void check_limits(const std::string& whose, const CommonLimits& limits) {
   const auto too_low = [&whose](const char* name, const std::string& least) {
     refuse(name + (" of " + whose) + " must be 0 or at least " + least + ": nothing runs in less");
   };
@@ -32,13 +39,26 @@ void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uin
     const uint64_t least = least_of_sandbox(id);
     if (value != 0 && value < least) too_low(name, std::to_string(least));
   };
-  check("memory_mb", memory_mb, ISOGATE_LIMIT_MEMORY_BYTES);
-  check("pids", pids, ISOGATE_LIMIT_PIDS);
-  if (!(cpus == 0 || cpus * 100 >= least_of_sandbox(ISOGATE_LIMIT_CPU_MILLIS))) too_low("cpus", "0.01");
+  check("memory_mb", limits.memory_mb, ISOGATE_LIMIT_MEMORY_BYTES);
+  check("pids", limits.pids, ISOGATE_LIMIT_PIDS);
+  if (!(limits.cpus == 0 || limits.cpus * 100 >= least_of_sandbox(ISOGATE_LIMIT_CPU_MILLIS)))
+    too_low("cpus", "0.01");
+}
+
+std::string limits_missing(const CommonLimits& limits, uint64_t capabilities) {
+  std::string missing;
+  const auto check = [&](const char* name, bool wanted, uint64_t limit) {
+    if (wanted && (capabilities & limit) == 0) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  };
+  check("memory_mb", limits.memory_mb != 0, ISOGATE_CAP_SANDBOX_LIMIT_MEMORY);
+  check("cpus", limits.cpus != 0, ISOGATE_CAP_SANDBOX_LIMIT_CPU);
+  check("pids", limits.pids != 0, ISOGATE_CAP_SANDBOX_LIMIT_PIDS);
+  return missing;
 }
 
 void add_limits(std::vector<std::string>& found, const std::string& who, const std::string& which,
-                const std::string& machine, uint64_t memory_mb, double cpus, uint64_t pids) {
+                const std::string& machine, const CommonLimits& limits) {
+  const auto& [memory_mb, cpus, pids] = limits;
   if (memory_mb == 0) found.push_back(who + " may take all memory of " + machine);
   if (cpus == 0) found.push_back(who + " may take all processors of " + machine);
   if (pids == 0) found.push_back(who + " may start any number of processes");

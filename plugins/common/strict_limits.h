@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,14 @@
 
 namespace isogate {
 
-struct StrictLimits {
+// Settings of these names, of a sandbox or of one container.
+struct CommonLimits {
   uint64_t memory_mb = 512;  // RAM and swap together; 0: no limit, likewise below
   double cpus = 1.0;
   uint64_t pids = 256;
+};
+
+struct StrictLimits : CommonLimits {
   uint64_t tmp_mb = 64, shm_mb = 64;  // never 0: /tmp and /dev/shm are always bounded
   uint64_t disk_mb = 1024;            // of a workspace
 };
@@ -22,15 +27,20 @@ inline constexpr StrictLimits kStrictLimits;
 // Of a file system in memory, whatever its size.
 inline constexpr uint64_t kInodesInMemory = 65536;
 
-Limits limits_from(uint64_t memory_mb, double cpus, uint64_t pids);
+// Of a configuration that fits the backend's schema.
+void take_limits(const nlohmann::json& config, CommonLimits& limits);
+Limits limits_from(const CommonLimits& limits);
 
 // Refuses limits in which nothing runs. `whose`: "`docker`", for the message.
-void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids);
+void check_limits(const std::string& whose, const CommonLimits& limits);
+
+// "memory_mb, pids": those that are set, while `capabilities` lack them for a sandbox.
+std::string limits_missing(const CommonLimits& limits, uint64_t capabilities);
 
 // How these are weaker than the defaults, in words. `who`: "a sandbox"; `which`: " of `db`" makes
 // "memory_mb of `db`"; `machine`: "this host".
 void add_limits(std::vector<std::string>& found, const std::string& who, const std::string& which,
-                const std::string& machine, uint64_t memory_mb, double cpus, uint64_t pids);
+                const std::string& machine, const CommonLimits& limits);
 
 // The size of /tmp under a memory limit, in which it counts: half of the limit is left for
 // programs.

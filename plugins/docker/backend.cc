@@ -12,6 +12,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "lib/fd.h"
 #include "lib/text.h"
 #include "plugins/common/bounded_call.h"
 #include "plugins/common/or_throw.h"
@@ -31,13 +32,6 @@ bool is_final(isogate_status status) {
          status == ISOGATE_SANDBOX_LOST;
 }
 
-std::string directory_of_this_program() {
-  char path[PATH_MAX];
-  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
-  const std::string whole(path, size > 0 ? static_cast<size_t>(size) : 0);
-  return whole.substr(0, whole.rfind('/'));
-}
-
 // Nobody but root and this process's user may put another program in its place.
 void check_runner(const std::string& path) {
   struct stat info {};
@@ -54,7 +48,8 @@ std::string find_runner(const std::string& configured) {
     check_runner(configured);
     return configured;
   }
-  const std::string here = directory_of_this_program();
+  const auto program = read_link(AT_FDCWD, "/proc/self/exe", "");
+  const std::string here = program ? program->substr(0, program->rfind('/')) : "";
   for (const char* place : {"/isogate-runner", "/../lib/isogate/isogate-runner"}) {
     char whole[PATH_MAX];
     if (::realpath((here + place).c_str(), whole) == nullptr) continue;
@@ -418,17 +413,6 @@ uint64_t enforceable(const EngineInfo& info, bool no_swap) {
          (info.pids_limit ? ISOGATE_CAP_SANDBOX_LIMIT_PIDS : 0);
 }
 
-std::string limits_missing(uint64_t limited, const Config& config) {
-  std::string missing;
-  const auto check = [&](const char* name, bool wanted, uint64_t limit) {
-    if (wanted && (limited & limit) == 0) missing += (missing.empty() ? "" : ", ") + std::string(name);
-  };
-  check("memory_mb", config.memory_mb != 0, ISOGATE_CAP_SANDBOX_LIMIT_MEMORY);
-  check("cpus", config.cpus != 0, ISOGATE_CAP_SANDBOX_LIMIT_CPU);
-  check("pids", config.pids != 0, ISOGATE_CAP_SANDBOX_LIMIT_PIDS);
-  return missing;
-}
-
 // Why this Engine cannot be used; empty: it can.
 std::string obstacle(const EngineInfo& info, uint64_t limited, const Config& config, bool as_root) {
   if (info.rootless && as_root && config.workspace != Place::kVolume)
@@ -438,7 +422,7 @@ std::string obstacle(const EngineInfo& info, uint64_t limited, const Config& con
   if (!info.podman && info.processors > 0 && config.cpus > static_cast<double>(info.processors))
     return "`cpus` is above the " + std::to_string(info.processors) +
            " processors of this Engine's machine, and it makes no such container: lower it, or set it to 0";
-  const std::string missing = limits_missing(limited, config);
+  const std::string missing = limits_missing(config, limited);
   if (missing.empty()) return {};
   if (info.rootless && info.cgroup_version == "1")
     return "this Engine is rootless on cgroups v1, where it cannot limit " + missing +

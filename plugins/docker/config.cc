@@ -82,9 +82,7 @@ Config taken_from(const Json& json) {
   take("image", config.image);
   take("platform", config.platform);
   take("runtime", config.runtime);
-  take("memory_mb", config.memory_mb);
-  take("cpus", config.cpus);
-  take("pids", config.pids);
+  take_limits(json, config);
   take("tmp_mb", config.tmp_mb);
   take("shm_mb", config.shm_mb);
   take_disk(json, config.disk);
@@ -116,7 +114,7 @@ Config taken_from(const Json& json) {
 
 Config parse_config(std::string_view text) {
   Config config = config_from("docker", text, taken_from);
-  check_limits("`docker`", config.memory_mb, config.cpus, config.pids);
+  check_limits("`docker`", config);
   if (config.host.starts_with("unix://") && config.tls)
     refuse("tls of `docker` is for tcp:// hosts, not for " + config.host);
   check_disk("`docker`", config.disk);
@@ -143,7 +141,7 @@ void check_shared(const Config& config, const std::string& prefix) {
 
 std::vector<std::string> relaxations_of(const Config& config) {
   std::vector<std::string> found;
-  add_limits(found, "a sandbox", "", kEngineMachine, config.memory_mb, config.cpus, config.pids);
+  add_limits(found, "a sandbox", "", kEngineMachine, config);
   add_disk(found, config.disk);
   if (!config.read_only) found.emplace_back("the root file system is writable");
   if (!config.own_seccomp) found.emplace_back("the seccomp profile is the Engine's own");

@@ -42,30 +42,24 @@ struct PostStart {
 };
 
 // A further container on the sandbox's network (companions.h).
-struct Companion {
+struct Companion : CommonLimits {
   std::string name;  // in the network's DNS
   std::string image;
   std::vector<std::string> command;  // empty: the image's own
   std::vector<std::pair<std::string, std::string>> env;
   std::string user;  // empty: the sandbox's
-  uint64_t memory_mb = kStrictLimits.memory_mb;
-  double cpus = kStrictLimits.cpus;
-  uint64_t pids = kStrictLimits.pids;
   bool read_only = true;
   std::vector<std::string> tmpfs;  // in addition to /tmp
   std::optional<Healthcheck> healthcheck;
   std::optional<PostStart> post_start;
 };
 
-struct Config {
+struct Config : CommonLimits {
   std::string host;                              // empty: as the docker command line finds it
   std::optional<TlsFiles> tls;                   // for tcp://
   std::string image = "isogate-sandbox:latest";  // on the Engine already
   std::string platform;                          // empty: the image's
   std::string runtime;                           // empty: the Engine's own
-  uint64_t memory_mb = kStrictLimits.memory_mb;  // 0: no cap; the same below
-  double cpus = kStrictLimits.cpus;
-  uint64_t pids = kStrictLimits.pids;
   uint64_t tmp_mb = kStrictLimits.tmp_mb, shm_mb = kStrictLimits.shm_mb;
   DiskPolicy disk;
   bool read_only = true;

@@ -34,7 +34,7 @@ void check_secrets(const Config& config) {
 }
 
 void check_settings(const Config& config) {
-  check_limits("`k8s`", config.memory_mb, config.cpus, 0);
+  check_limits("`k8s`", {config.memory_mb, config.cpus, 0});
   if (config.vm && config.runtime_class.empty())
     refuse("isolation: vm of `k8s` needs the runtime_class that makes virtual machines");
   if (config.vm && config.adds_names)

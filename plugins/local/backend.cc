@@ -1,11 +1,30 @@
+// The backend `local`: runs programs of this host beside the gateway, without isolation. For
+// development.
+//
+// Started by root, each sandbox has its own uid (uid_registry.h) and its programs have no capability; started
+// by an ordinary user, every program runs as that user, with all its rights. Threads: as backend.h says of
+// each function.
 #include <unistd.h>
 
+#include <memory>
+#include <string>
+
 #include "plugins/common/config_checks.h"
+#include "plugins/common/host_backend.h"
+#include "plugins/common/host_sandbox.h"
 #include "plugins/common/plugin_open.h"
-#include "plugins/local/local.h"
+#include "runner/exec/abi_exec.h"
+#include "runner/exec/environment.h"
 #include "runner/files/workspace_resolve.h"
+#include "runner/uid/users.h"
 
 namespace isogate::local {
+
+struct Config {
+  RunnerOptions runner;
+  DiskPolicy disk;
+};
+
 namespace {
 
 // What this backend keeps of root, and why.
@@ -76,6 +95,39 @@ std::string limits_of(uint64_t capabilities) {
 
 }  // namespace
 
+class Backend : public HostBackend {
+ public:
+  // ISOGATE_PERMISSION_DENIED unless the operator wrote allow_unisolated. Empty text is an empty object.
+  Backend(sdk::Host host, std::string_view config_json);
+
+  void probe(const sdk::Call& call, isogate_probe& out) override;
+  std::unique_ptr<sdk::Sandbox> open(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                     isogate_sandbox_info& info) override;
+
+ private:
+  friend class Sandbox;
+  Backend(sdk::Host host, Config config);
+};
+
+class Sandbox : public HostSandbox {
+ public:
+  Sandbox(Backend& backend, std::string id, User user, DiskWorkspace files, std::optional<Error> refusal)
+      : HostSandbox(std::move(id), std::move(files), std::move(refusal)),
+        backend_(backend),
+        user_(std::move(user)) {}
+
+  void exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) override;
+  void evidence(const sdk::Call& call, const isogate_evidence_request& request,
+                isogate_evidence& out) override;
+
+ private:
+  Result<void> end(uint32_t mode, int cancel_fd) override;
+  [[nodiscard]] Result<User> user_named(const isogate_str& name) const override;
+
+  Backend& backend_;
+  const User user_;
+};
+
 Backend::Backend(sdk::Host host, std::string_view config_json)
     : Backend(host, parse_config(host, config_json)) {}
 
@@ -131,6 +183,42 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call&, const isogate_sand
   sdk::set_text(info.handle, call.id);
   return std::make_unique<Sandbox>(*this, call.id, User{identity, as_root_ ? "agent" : own_name()},
                                    std::move(opened), std::move(asked.refusal));
+}
+
+Result<User> Sandbox::user_named(const isogate_str& name) const {
+  if (name.len == 0) return user_;
+  return find_user(sdk::view(name));
+}
+
+void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
+  check_usable();
+  Command command = or_throw(command_of(request, Site::host(), call.cancel_fd()));
+  const User user = or_throw(user_named(request.user));
+  const std::string workspace = disk_->path() + "/workspace";
+  command.env = or_throw(
+      complete(environment_of(request), {workspace, user.name, backend_.shell_, backend_.toolchain_}));
+  const Fd cwd = or_throw(workspace_->as(user.identity)->directory(sdk::view(request.cwd)));
+  command.cwd_fd = cwd.get();
+  command.identity = user.identity;
+  const auto ending = backend_.runner_->run(command);
+  if (disk_->quota() != nullptr) disk_->quota()->changed();
+  result = result_of(or_throw(ending));
+}
+
+void Sandbox::evidence(const sdk::Call&, const isogate_evidence_request& request, isogate_evidence& out) {
+  check_usable();
+  out = or_throw(backend_.runner_->measure(Site::host(), user_.identity, request));
+  disk_->add_to(out);
+}
+
+// Execs end themselves; what escaped from one still has the sandbox's uid, where it has one of its own.
+Result<void> Sandbox::end(uint32_t mode, int cancel_fd) {
+  if (mode == ISOGATE_CLOSE_DETACH) return {};
+  if (user_.identity.change) {
+    if (auto ended = end_processes(user_.identity.uid); !ended) return ended;
+  }
+  if (mode == ISOGATE_CLOSE_STOP) return {};
+  return backend_.purge(id_, user_.identity, *disk_, cancel_fd);
 }
 
 }  // namespace isogate::local

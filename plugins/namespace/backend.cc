@@ -173,14 +173,7 @@ Result<const Base*> Backend::base() {
 
 std::string Backend::why_not_limited() const {
   if (limits_best_effort()) return "";
-  const uint64_t can = runner_->abilities().capabilities;
-  std::string lacking;
-  const auto check = [&](const char* setting, bool wanted, uint64_t limit) {
-    if (wanted && (can & limit) == 0) lacking += (lacking.empty() ? "" : ", ") + std::string(setting);
-  };
-  check("memory_mb", config_.memory_mb != 0, ISOGATE_CAP_LIMIT_MEMORY);
-  check("cpus", config_.cpus != 0, ISOGATE_CAP_LIMIT_CPU);
-  check("pids", config_.pids != 0, ISOGATE_CAP_LIMIT_PIDS);
+  const std::string lacking = limits_missing(config_, sandbox_limits_like(runner_->abilities().capabilities));
   if (lacking.empty()) return "";
   return "this host cannot limit " + lacking + " of a sandbox (" + runner_->abilities().missing +
          "): give the gateway the cgroup controllers (Delegate=yes in its unit), set these to 0 in `config`, "
@@ -191,8 +184,7 @@ std::string Backend::why_not_limited() const {
 Backend::Bounds Backend::bounds_of(const isogate_sandbox_spec& spec, const Limits& asked) const {
   Limits limits = asked;
   limits.set(ISOGATE_LIMIT_DISK_BYTES, 0);
-  return Bounds{limits_from(config_.memory_mb, config_.cpus, config_.pids).overridden_by(limits),
-                asked.get(ISOGATE_LIMIT_DISK_BYTES),
+  return Bounds{limits_from(config_).overridden_by(limits), asked.get(ISOGATE_LIMIT_DISK_BYTES),
                 limits_best_effort() || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0};
 }
 

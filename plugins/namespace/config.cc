@@ -9,9 +9,7 @@ Config taken_from(const nlohmann::json& json) {
   const Taker take{json};
   Config config;
   config.debug = json.value("profile", "default") == "debug";
-  take("memory_mb", config.memory_mb);
-  take("cpus", config.cpus);
-  take("pids", config.pids);
+  take_limits(json, config);
   take("tmp_mb", config.tmp_mb);
   take("shm_mb", config.shm_mb);
   take_disk(json, config.disk);
@@ -25,7 +23,7 @@ Config taken_from(const nlohmann::json& json) {
 
 Config parse_config(std::string_view text) {
   Config config = config_from("namespace", text, taken_from);
-  check_limits("`namespace`", config.memory_mb, config.cpus, config.pids);
+  check_limits("`namespace`", config);
   check_disk("`namespace`", config.disk);
   return config;
 }
@@ -33,7 +31,7 @@ Config parse_config(std::string_view text) {
 std::vector<std::string> relaxations_of(const Config& config) {
   std::vector<std::string> found;
   if (config.debug) found.emplace_back("profile: debug lets the programs of one exec trace each other");
-  add_limits(found, "a sandbox", "", "this host", config.memory_mb, config.cpus, config.pids);
+  add_limits(found, "a sandbox", "", "this host", config);
   add_disk(found, config.disk);
   return found;
 }

@@ -12,11 +12,8 @@
 
 namespace isogate::ns {
 
-struct Config {
-  bool debug = false;                            // profile: debug
-  uint64_t memory_mb = kStrictLimits.memory_mb;  // of a sandbox; 0: no limit; likewise below
-  double cpus = kStrictLimits.cpus;
-  uint64_t pids = kStrictLimits.pids;
+struct Config : CommonLimits {
+  bool debug = false;  // profile: debug
   uint64_t tmp_mb = kStrictLimits.tmp_mb, shm_mb = kStrictLimits.shm_mb;
   DiskPolicy disk;
   uint64_t max_processes = 4096;

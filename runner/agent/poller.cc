@@ -1,7 +1,6 @@
 #include "runner/agent/poller.h"
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -52,8 +51,7 @@ void Poller::post(uint64_t key) {
 }
 
 void Poller::take_posted() {
-  uint64_t nudges = 0;
-  [[maybe_unused]] const ssize_t size = ::read(nudge_.get(), &nudges, sizeof nudges);
+  clear_event(nudge_.get());
   const std::lock_guard lock(mutex_);
   keys_.insert(keys_.end(), posted_.begin(), posted_.end());
   posted_.clear();

@@ -474,15 +474,16 @@ Result<void> Cgroups::join_shared_memory(CgroupSlot& slot, const CgroupBase& bas
     auto fresh = make_limit(base);
     if (!fresh) return fresh.error();
     limit = std::move(*fresh);
-    limit.pooled = true;
-    if (auto done =
-            set_socket_memory_limit(limit.directory.get(), 1, shared_.get(ISOGATE_LIMIT_MEMORY_BYTES));
+  }
+  CgroupLimit& own = slot.limits.emplace_back(std::move(limit));
+  if (!own.pooled) {
+    if (auto done = set_socket_memory_limit(own.directory.get(), 1, shared_.get(ISOGATE_LIMIT_MEMORY_BYTES));
         !done)
       return done;
+    own.pooled = true;  // not before: release() removes one without that limit
   }
-  if (auto opened = open_oom_events(slot, limit.directory.get(), 1); !opened) return opened;
+  if (auto opened = open_oom_events(slot, own.directory.get(), 1); !opened) return opened;
   slot.oom_before = raw_oom_kills(slot.oom_events.get());
-  slot.limits.push_back(std::move(limit));
   return {};
 }
 

@@ -137,7 +137,6 @@ Result<std::unique_ptr<CgroupBase>> CgroupBase::make(const CgroupHierarchy& hier
     base->directory_ = Fd(::openat(base->parent_.get(), name.c_str(), kDirectory));
     if (!base->directory_ || !lock_base(base->parent_.get(), name, base->directory_.get())) continue;
     base->name_ = name;
-    base->path_ = parent + "/" + name;
     if (base->version_ == 2) {
       base->kill_ = Fd(::openat(base->directory_.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
     }
@@ -155,7 +154,6 @@ Result<std::unique_ptr<CgroupBase>> CgroupBase::nest(const CgroupBase& above, co
   if (!directory) return directory.error();
   base->directory_ = std::move(*directory);
   base->name_ = name;
-  base->path_ = above.path_ + "/" + name;
   return base;
 }
 

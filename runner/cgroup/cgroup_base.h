@@ -24,7 +24,6 @@ class CgroupBase {
   CgroupBase& operator=(const CgroupBase&) = delete;
 
   [[nodiscard]] int version() const { return version_; }
-  [[nodiscard]] const std::string& path() const { return path_; }  // for messages
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int parent_fd() const { return above_ != nullptr ? above_->fd() : parent_.get(); }
   [[nodiscard]] int fd() const { return directory_.get(); }
@@ -40,7 +39,7 @@ class CgroupBase {
  private:
   CgroupBase() = default;
   int version_ = 0;
-  std::string path_, name_;
+  std::string name_;
   const CgroupBase* above_ = nullptr;  // of nest()
   Fd parent_, directory_, kill_;       // parent_: without above_
 };

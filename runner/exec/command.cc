@@ -369,9 +369,8 @@ namespace {
 
 // tree.cc identifies processes by /proc.
 bool proc_is_ours() {
-  std::array<char, 16> link{};
-  const ssize_t size = ::readlink("/proc/self", link.data(), link.size() - 1);
-  return size > 0 && std::to_string(::getpid()) == std::string(link.data(), static_cast<size_t>(size));
+  const auto target = read_link(AT_FDCWD, "/proc/self", "");
+  return target && *target == std::to_string(::getpid());
 }
 
 // A field of /proc/self/status, which is a hexadecimal mask; all bits where it cannot be read.
@@ -513,17 +512,6 @@ constexpr int kProofPatienceMs = 10'000;
 constexpr std::chrono::milliseconds kDeparturePatience{100};
 constexpr uint64_t kOwnNamespaces = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
 
-struct SocketPair {
-  Fd host, init;
-};
-
-Result<SocketPair> make_sockets() {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return os_error("cannot make a socket for the sandbox's init", errno);
-  return SocketPair{Fd(ends[0]), Fd(ends[1])};
-}
-
 Result<std::vector<Fd>> groups_to_join(const CgroupSlot& slot) {
   std::vector<Fd> groups;
   if (slot.leaf != nullptr) {
@@ -632,7 +620,7 @@ int CommandRunner::null_of(const Enclosure& place) const {
 }
 
 Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& identity) {
-  auto sockets = make_sockets();
+  auto sockets = make_socket_pair(SOCK_STREAM, "cannot make a socket for the sandbox's init");
   if (!sockets) return sockets.error();
   const auto stack = stacks_.take();
   if (!stack) return stack.error();
@@ -642,7 +630,7 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   plan.limit_count = static_cast<int>(place.profile().limits.size());
   plan.enclosure = &place.plan();
   plan.namespaces = kOwnNamespaces;
-  plan.init_socket = sockets->init.get();
+  plan.init_socket = sockets->theirs.get();
   plan.bridge_stack = (*stack)->reaper;
   int pidfd = -1;
   InitProcess init;
@@ -655,7 +643,7 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   init.tally = place.tally();
   init.tally->add();
   init.pidfd = Fd(pidfd);
-  init.socket = std::move(sockets->host);
+  init.socket = std::move(sockets->own);
   if ((*stack)->report->os_errno == 0 && (*stack)->report->stage == kStageInit) return init;
   const SpawnReport report = *(*stack)->report;
   keeper_->reap_later(std::move(init));

@@ -8,16 +8,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "lib/semaphore.h"
+#include "lib/text.h"
 #include "runner/files/workspace_identity.h"
 #include "runner/files/workspace_kernel.h"
 #include "runner/files/workspace_path.h"
@@ -380,10 +379,8 @@ Result<std::optional<struct stat>> replaceable(int parent, const std::string& le
 Result<void> check_writable(const struct stat& file, const isogate_file_request& request,
                             const Identity& identity, const std::string& attempt) {
   if (has(request, ISOGATE_FILE_REPLACE) || mode_lets_write(file, identity)) return {};
-  std::array<char, 8> mode{};
-  std::snprintf(mode.data(), mode.size(), "%04o", file.st_mode & 07777U);
   return Error{ISOGATE_PERMISSION_DENIED, EACCES,
-               attempt + ": a read-only file is there: its mode " + mode.data() +
+               attempt + ": a read-only file is there: its mode " + octal_mode(file.st_mode) +
                    " does not let the sandbox's user write it; `replace=true` replaces it all the same"};
 }
 

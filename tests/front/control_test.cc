@@ -71,7 +71,7 @@ class FrontControl : public testing::Test {
  protected:
   FrontControl() {
     auto pair = ipc::make_socket_pair();
-    supervisor_ = std::move(pair->a);
+    supervisor_ = std::move(pair->own);
     ControlHooks hooks;
     hooks.host_up = [this](const std::string&, HostIdentity, Fd socket) {
       hosts_.push_back(std::move(socket));
@@ -85,7 +85,7 @@ class FrontControl : public testing::Test {
       ++followed_;
     };
     hooks.ended = [this] { ended_ = true; };
-    control_.emplace(io_.get_executor(), pair->b.release(), hooks);
+    control_.emplace(io_.get_executor(), pair->theirs.release(), hooks);
     asio::co_spawn(io_, control_->run(), asio::detached);
   }
 

@@ -115,8 +115,8 @@ class OnFakeHost : public testing::Test {
     ASSERT_TRUE(sandboxes_->load().ok());
     auto pair = ipc::make_socket_pair();
     ASSERT_TRUE(pair.ok());
-    host_ = std::make_unique<FakeHost>(std::move(pair->b));
-    backends_.host_up("fake", {.generation = 1, .settings = 1}, std::move(pair->a));
+    host_ = std::make_unique<FakeHost>(std::move(pair->theirs));
+    backends_.host_up("fake", {.generation = 1, .settings = 1}, std::move(pair->own));
   }
   void TearDown() override {
     backends_.reconfigure(Config());  // retires the channel

@@ -35,8 +35,8 @@ bool send(int socket, std::string_view record, size_t descriptors) {
 
 Result<front::StartOrder> received(std::string_view record, size_t sockets) {
   auto pair = ipc::make_socket_pair();
-  require(pair.ok() && send(pair->b.get(), record, sockets));
-  return front::receive_start(pair->a.get());
+  require(pair.ok() && send(pair->theirs.get(), record, sockets));
+  return front::receive_start(pair->own.get());
 }
 
 std::string said(const front::StartOrder& order) {
@@ -109,18 +109,18 @@ void look_at_orders(const std::vector<std::string>& records, size_t with_descrip
   require(pair.ok());
   size_t sent = 0;
   for (size_t i = 0; i < records.size(); ++i)
-    sent += send(pair->b.get(), records[i], with_descriptor >> (i % 8) & 1) ? 1 : 0;
-  ::shutdown(pair->b.get(), SHUT_WR);
+    sent += send(pair->theirs.get(), records[i], with_descriptor >> (i % 8) & 1) ? 1 : 0;
+  ::shutdown(pair->theirs.get(), SHUT_WR);
   Told told;
   boost::asio::io_context io{1};
-  front::Control control(io.get_executor(), pair->a.release(), hooks_of(told));
+  front::Control control(io.get_executor(), pair->own.release(), hooks_of(told));
   boost::asio::co_spawn(io, control.run(), boost::asio::detached);
   io.run();
   require(told.ended == 1);
   // It answers each reload.
   size_t adopted = 0, refused = 0;
   for (;;) {
-    const auto answer = ipc::receive_bytes(pair->b.get(), ipc::Wait::kDont);
+    const auto answer = ipc::receive_bytes(pair->theirs.get(), ipc::Wait::kDont);
     if (!answer.ok()) break;
     const auto from_child = supervisor::parse_from_child(*answer);
     require(from_child.ok() && (from_child->type == "reloaded" || from_child->type == "reload_refused"));

@@ -27,12 +27,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   auto pair = ipc::make_socket_pair();
   require(pair.ok());
-  supervisor::ControlChannel channel(std::move(pair->a));
+  supervisor::ControlChannel channel(std::move(pair->own));
   int taken = 0;
   for (bool open = true; open && !rest.empty();) {
     const std::string_view record = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(record.size() + 1, rest.size()));
-    if (::send(pair->b.get(), record.data(), record.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) continue;
+    if (::send(pair->theirs.get(), record.data(), record.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) continue;
     const auto said = channel.receive();
     open = said.ok();
     require(open == (channel.fd() >= 0));

@@ -57,9 +57,9 @@ HostProcess::HostProcess(BackendConfig backend, Config config) {
   config.backends = {backend};
   auto control = ipc::make_socket_pair();
   auto front = ipc::make_socket_pair();
-  pid_ = start(control->b.get());
-  control_ = std::move(control->a);
-  front_ = std::move(front->a);
+  pid_ = start(control->theirs.get());
+  control_ = std::move(control->own);
+  front_ = std::move(front->own);
   json message = {{"type", "start"},
                   {"config", json::parse(config_to_json(config))},
                   {"backend", backend.name},
@@ -69,7 +69,8 @@ HostProcess::HostProcess(BackendConfig backend, Config config) {
                   {"plugin_copy_dir", copies},
                   {"many_tenants", false},
                   {"probe_only", false}};
-  EXPECT_TRUE(ipc::send_record(control_.get(), message.dump(), {front->b.get()}, ipc::Wait::kBlock).ok());
+  EXPECT_TRUE(
+      ipc::send_record(control_.get(), message.dump(), {front->theirs.get()}, ipc::Wait::kBlock).ok());
 }
 
 HostProcess::~HostProcess() {

@@ -34,10 +34,10 @@ class Channel : public testing::Test {
       header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
       std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
     }
-    ASSERT_EQ(::sendmsg(pair_.a.get(), &message, 0), static_cast<ssize_t>(bytes.size()));
+    ASSERT_EQ(::sendmsg(pair_.own.get(), &message, 0), static_cast<ssize_t>(bytes.size()));
   }
 
-  Result<Received> receive() { return receive_record(pair_.b.get(), Wait::kDont); }
+  Result<Received> receive() { return receive_record(pair_.theirs.get(), Wait::kDont); }
 
   void expect_refused() {
     auto received = receive();
@@ -70,9 +70,9 @@ TEST_F(Channel, CarriesRecordsOfAnySizeWithTheirDescriptors) {
     std::string bytes(size, 'x');
     bytes.back() = 'y';
     Fd event_fd = event();
-    ASSERT_TRUE(send_record(pair_.a.get(), bytes, {event_fd.get(), event_fd.get()}, Wait::kBlock).ok())
+    ASSERT_TRUE(send_record(pair_.own.get(), bytes, {event_fd.get(), event_fd.get()}, Wait::kBlock).ok())
         << size;
-    auto received = receive_record(pair_.b.get(), Wait::kBlock);
+    auto received = receive_record(pair_.theirs.get(), Wait::kBlock);
     ASSERT_TRUE(received.ok()) << received.error().message;
     EXPECT_EQ(received->bytes, bytes);
     ASSERT_EQ(received->fds.size(), 2u);
@@ -82,7 +82,7 @@ TEST_F(Channel, CarriesRecordsOfAnySizeWithTheirDescriptors) {
 
 TEST_F(Channel, KeepsRecordsApartAndInOrder) {
   for (int i = 0; i < 50; ++i)
-    ASSERT_TRUE(send_record(pair_.a.get(), std::to_string(i), {}, Wait::kDont).ok());
+    ASSERT_TRUE(send_record(pair_.own.get(), std::to_string(i), {}, Wait::kDont).ok());
   for (int i = 0; i < 50; ++i) EXPECT_EQ(receive()->bytes, std::to_string(i));
 }
 
@@ -90,7 +90,7 @@ TEST_F(Channel, LeaksNoDescriptorWhateverIsReceived) {
   Fd event_fd = event();
   int before = open_descriptors();
   for (int i = 0; i < 100; ++i) {
-    ASSERT_TRUE(send_record(pair_.a.get(), "x", {event_fd.get()}, Wait::kBlock).ok());
+    ASSERT_TRUE(send_record(pair_.own.get(), "x", {event_fd.get()}, Wait::kBlock).ok());
     ASSERT_TRUE(receive().ok());
     send_raw("\3x", {event_fd.get()});
     expect_refused();
@@ -105,7 +105,7 @@ TEST_F(Channel, LeaksNoDescriptorWhateverIsReceived) {
 TEST_F(Channel, RefusesMoreDescriptorsThanItsCapAndClosesThem) {
   Fd event_fd = event();
   std::vector<int> many(kMaxChannelFds + 1, event_fd.get());
-  EXPECT_FALSE(send_record(pair_.a.get(), "x", many, Wait::kBlock).ok());
+  EXPECT_FALSE(send_record(pair_.own.get(), "x", many, Wait::kBlock).ok());
   int before = open_descriptors();
   send_raw("\1x", std::vector<int>(200, event_fd.get()));
   expect_refused();
@@ -122,8 +122,8 @@ TEST_F(Channel, RefusesUnknownKindsAndEmptyRecords) {
     send_raw(bytes, {});
     expect_refused();
   }
-  EXPECT_FALSE(send_record(pair_.a.get(), "", {}, Wait::kBlock).ok());
-  EXPECT_FALSE(send_record(pair_.a.get(), std::string(kMaxPayloadBytes + 1, 'x'), {}, Wait::kBlock).ok());
+  EXPECT_FALSE(send_record(pair_.own.get(), "", {}, Wait::kBlock).ok());
+  EXPECT_FALSE(send_record(pair_.own.get(), std::string(kMaxPayloadBytes + 1, 'x'), {}, Wait::kBlock).ok());
 }
 
 TEST_F(Channel, RefusesAMemfdThatCouldStillChange) {
@@ -153,19 +153,19 @@ TEST_F(Channel, SaysWhenNothingIsThereAndWhenThePeerIsBehindOrGone) {
   int sent = 0;
   Result<void> last;
   while (last.ok() && sent < 1000) {
-    last = send_record(pair_.a.get(), bytes, {}, Wait::kDont);
+    last = send_record(pair_.own.get(), bytes, {}, Wait::kDont);
     ++sent;
   }
   ASSERT_FALSE(last.ok());
   EXPECT_EQ(last.error().os_errno, EAGAIN);
-  pair_.b.reset();
-  EXPECT_EQ(send_record(pair_.a.get(), "x", {}, Wait::kBlock).error().os_errno, EPIPE);  // and no SIGPIPE
-  EXPECT_EQ(receive_record(pair_.a.get(), Wait::kBlock).error().os_errno, ECONNRESET);
+  pair_.theirs.reset();
+  EXPECT_EQ(send_record(pair_.own.get(), "x", {}, Wait::kBlock).error().os_errno, EPIPE);  // and no SIGPIPE
+  EXPECT_EQ(receive_record(pair_.own.get(), Wait::kBlock).error().os_errno, ECONNRESET);
 }
 
 TEST_F(Channel, EndsAfterWhatWasSentBefore) {
-  ASSERT_TRUE(send_record(pair_.a.get(), "last", {}, Wait::kBlock).ok());
-  pair_.a.reset();
+  ASSERT_TRUE(send_record(pair_.own.get(), "last", {}, Wait::kBlock).ok());
+  pair_.own.reset();
   EXPECT_EQ(receive()->bytes, "last");
   EXPECT_EQ(receive().error().os_errno, ECONNRESET);
 }
@@ -178,7 +178,7 @@ TEST_F(Channel, ServesManyThreadsOnOneSocket) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < kEach; ++i) {
-        auto received = receive_record(pair_.b.get(), Wait::kBlock);
+        auto received = receive_record(pair_.theirs.get(), Wait::kBlock);
         ASSERT_TRUE(received.ok());
         ASSERT_EQ(received->bytes, std::string(received->bytes.size(), received->bytes[0]));
         ASSERT_EQ(received->fds.size(), 1u);
@@ -189,7 +189,7 @@ TEST_F(Channel, ServesManyThreadsOnOneSocket) {
       Fd event_fd = event();
       for (int i = 0; i < kEach; ++i) {
         std::string bytes(i % 50 == 0 ? 100000 : 100, static_cast<char>('a' + t));
-        ASSERT_TRUE(send_record(pair_.a.get(), bytes, {event_fd.get()}, Wait::kBlock).ok());
+        ASSERT_TRUE(send_record(pair_.own.get(), bytes, {event_fd.get()}, Wait::kBlock).ok());
       }
     });
   }
@@ -208,18 +208,18 @@ TEST_F(Channel, DescriptorsThatFindNoRoomAreReportedAsLost) {
     call.call.id = 12345 + size;
     call.argv = {std::string(size, 'x')};
     const std::string bytes = encode(Call(std::move(call))).bytes;
-    ASSERT_TRUE(send_record(pair_.a.get(), bytes, {event_fd.get(), event_fd.get()}, Wait::kDont).ok());
+    ASSERT_TRUE(send_record(pair_.own.get(), bytes, {event_fd.get(), event_fd.get()}, Wait::kDont).ok());
     const Fd next(::dup(event_fd.get()));
     const rlimit full{static_cast<rlim_t>(next.get()), before.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &full), 0);
-    auto received = receive_record(pair_.b.get(), Wait::kDont);
+    auto received = receive_record(pair_.theirs.get(), Wait::kDont);
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
     ASSERT_TRUE(received.ok()) << received.error().message;
     EXPECT_TRUE(received->fds_lost);
     EXPECT_EQ(call_id(received->bytes), 12345 + size) << "the call to refuse";
   }
-  ASSERT_TRUE(send_record(pair_.a.get(), "after", {event_fd.get()}, Wait::kDont).ok());
-  const auto received = receive_record(pair_.b.get(), Wait::kDont);
+  ASSERT_TRUE(send_record(pair_.own.get(), "after", {event_fd.get()}, Wait::kDont).ok());
+  const auto received = receive_record(pair_.theirs.get(), Wait::kDont);
   ASSERT_TRUE(received.ok());
   EXPECT_FALSE(received->fds_lost);
   EXPECT_EQ(received->fds.size(), 1u);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 
 #include "runner/cgroup/cgroup.h"
 #include "runner/cgroup/cgroup_limits.h"
@@ -128,7 +129,8 @@ TEST_F(NestedLimits, TheyGoWithTheirOwner) {
         {{ISOGATE_LIMIT_MEMORY_BYTES, 64u << 20}, {ISOGATE_LIMIT_CPU_MILLIS, 1000}, {ISOGATE_LIMIT_PIDS, 32}},
         false);
     ASSERT_TRUE(nested.ok());
-    path = (*nested)->bases().front()->path();
+    const int group = (*nested)->bases().front()->fd();
+    path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(group));
     auto slot = (*nested)->acquire({{ISOGATE_LIMIT_MEMORY_BYTES, 16u << 20}, {ISOGATE_LIMIT_PIDS, 8}}, false);
     ASSERT_TRUE(slot.ok()) << slot.error().message;
     EXPECT_EQ(::access(path.c_str(), F_OK), 0);

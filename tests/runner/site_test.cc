@@ -29,7 +29,7 @@ TEST(Site, what_was_moved_from_is_the_same_place) {
 
 // Sources that may run something on this host, and why.
 const std::map<std::string, std::string> kOnThisHost = {
-    {"plugins/local/sandbox.cc", "that is what `local` is"},
+    {"plugins/local/backend.cc", "that is what `local` is"},
     {"runner/exec/command.cc", "the trial of a cgroup2 leaf, in which no program runs"},
     {"runner/agent/calls/exec_call.cc", "its host is a container or a pod"},
     {"runner/agent/calls/exec_job.cc", "its host is a container or a pod"},

@@ -77,12 +77,12 @@ TEST(Control, a_reason_in_no_encoding_still_makes_a_message) {
 TEST(ControlChannel, a_child_that_does_not_read_is_not_waited_for) {
   auto pair = ipc::make_socket_pair();
   ASSERT_TRUE(pair.ok());
-  ControlChannel channel(std::move(pair->a));
+  ControlChannel channel(std::move(pair->own));
   const std::string record(30000, 'x');
   for (int i = 0; i < 100; ++i) channel.send(record);
   EXPECT_TRUE(channel.wants_to_write());
   for (int i = 0; i < 100; ++i) {
-    auto received = ipc::receive_record(pair->b.get(), ipc::Wait::kDont);
+    auto received = ipc::receive_record(pair->theirs.get(), ipc::Wait::kDont);
     ASSERT_TRUE(received.ok()) << i << " " << received.error().message;
     EXPECT_EQ(received->bytes.size(), record.size());
     channel.flush();
@@ -93,7 +93,7 @@ TEST(ControlChannel, a_child_that_does_not_read_is_not_waited_for) {
 TEST(ControlChannel, a_record_waits_while_descriptors_are_short) {
   auto pair = ipc::make_socket_pair();
   ASSERT_TRUE(pair.ok());
-  ControlChannel channel(std::move(pair->a));
+  ControlChannel channel(std::move(pair->own));
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none{0, before.rlim_max};
@@ -103,7 +103,7 @@ TEST(ControlChannel, a_record_waits_while_descriptors_are_short) {
   EXPECT_TRUE(channel.wants_to_write());
   channel.flush();
   EXPECT_FALSE(channel.wants_to_write());
-  auto received = ipc::receive_record(pair->b.get(), ipc::Wait::kDont);
+  auto received = ipc::receive_record(pair->theirs.get(), ipc::Wait::kDont);
   ASSERT_TRUE(received.ok()) << received.error().message;
   EXPECT_EQ(received->bytes.size(), ipc::kMaxInlineBytes + 1);
 }
@@ -112,12 +112,12 @@ TEST(ControlChannel, descriptors_are_delivered_and_not_kept) {
   auto pair = ipc::make_socket_pair();
   auto pipe = make_pipe();
   ASSERT_TRUE(pair.ok() && pipe.ok());
-  ControlChannel channel(std::move(pair->a));
+  ControlChannel channel(std::move(pair->own));
   std::vector<Fd> owned;
   owned.push_back(std::move(pipe->write));
   channel.send("x", {}, std::move(owned));
   {
-    auto received = ipc::receive_record(pair->b.get(), ipc::Wait::kDont);
+    auto received = ipc::receive_record(pair->theirs.get(), ipc::Wait::kDont);
     ASSERT_TRUE(received.ok());
     ASSERT_EQ(received->fds.size(), 1u);
   }
@@ -128,10 +128,10 @@ TEST(ControlChannel, descriptors_are_delivered_and_not_kept) {
 TEST(ControlChannel, sees_the_end_and_nonsense) {
   auto pair = ipc::make_socket_pair();
   ASSERT_TRUE(pair.ok());
-  ControlChannel channel(std::move(pair->a));
+  ControlChannel channel(std::move(pair->own));
   EXPECT_FALSE(channel.hung_up());
   EXPECT_FALSE(channel.receive()->has_value());
-  ASSERT_TRUE(ipc::send_record(pair->b.get(), "nonsense", {}, ipc::Wait::kBlock).ok());
+  ASSERT_TRUE(ipc::send_record(pair->theirs.get(), "nonsense", {}, ipc::Wait::kBlock).ok());
   EXPECT_FALSE(channel.receive().ok());
   EXPECT_EQ(channel.fd(), -1);
   EXPECT_TRUE(channel.hung_up());
@@ -141,9 +141,9 @@ TEST(ControlChannel, records_too_many_too_large_or_with_descriptors_end_it) {
   const std::string ready = R"({"type":"ready"})";
   const auto ends = [](const std::string& record, const std::vector<int>& fds, int count) {
     auto pair = ipc::make_socket_pair();
-    ControlChannel channel(std::move(pair->a));
+    ControlChannel channel(std::move(pair->own));
     for (int i = 0; i < count; ++i) {
-      EXPECT_TRUE(ipc::send_record(pair->b.get(), record, fds, ipc::Wait::kBlock).ok());
+      EXPECT_TRUE(ipc::send_record(pair->theirs.get(), record, fds, ipc::Wait::kBlock).ok());
       if (!channel.receive().ok()) return true;
     }
     return false;

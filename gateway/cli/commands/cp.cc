@@ -271,11 +271,7 @@ class Copy {
     file.progress = true;
     file.source = from_.path;
     file.replace = options_.replace;
-    if (mode != 0) {
-      char text[16];
-      std::snprintf(text, sizeof text, "%04o", mode);
-      file.mode = text;
-    }
+    if (mode != 0) file.mode = octal_mode(mode);
     return run_write(file);
   }
 

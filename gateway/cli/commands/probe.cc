@@ -21,7 +21,7 @@ OrderedJson report_of(const Config& config, const std::vector<ProbedBackend>& ba
     list.push_back(front::backend_json({config_of, hello, candidate.probe, candidate.state, candidate.reason},
                                        decision.verdicts[i], decision));
   }
-  return {{"backends", list}, {"policy", front::policy_json(policy_in(config))}};
+  return {{"backends", list}, {"policy", front::policy_json(front::policy_of(config))}};
 }
 
 std::string report_text(const OrderedJson& report) {

@@ -20,10 +20,6 @@ constexpr std::chrono::seconds kRemoteProbeGap{2};
 constexpr std::chrono::seconds kLostProbeGap{2}, kLostFor{60};
 constexpr std::chrono::milliseconds kNewHostsCome{300};
 
-Policy policy_of(const Config& config) {
-  return {config.require_remote, config.min_isolation, config.allow_unisolated, config.fallback_allowed};
-}
-
 bool is_available(const ipc::Probe& probe) { return probe.verdict != ISOGATE_PROBE_UNAVAILABLE; }
 
 uint32_t starts_at_a_time() { return std::max(4u, 2 * std::thread::hardware_concurrency()); }
@@ -296,8 +292,7 @@ Decision Backends::decide(const SelectRequest& request) const {
     const Breaker& breaker = backend->breakers.of(request.tenant);
     const auto best = backend->hello ? std::optional(backend->hello->isolation) : std::nullopt;
     candidates.push_back({.name = config.name,
-                          .wanted = {config.sandbox_limits, config.limits_best_effort,
-                                     config.exec_limits_sampled, config.egress},
+                          .wanted = standing_of(config),
                           .configured = backend->configured,
                           .hello_seen = backend->hello.has_value(),
                           .best = best,

@@ -301,6 +301,14 @@ Refusal more_hopeful(Refusal a, Refusal b) { return a == Refusal::kNone ? b : st
 
 }  // namespace
 
+Standing standing_of(const BackendConfig& config) {
+  return {config.sandbox_limits, config.limits_best_effort, config.exec_limits_sampled, config.egress};
+}
+
+Policy policy_of(const Config& config) {
+  return {config.require_remote, config.min_isolation, config.allow_unisolated, config.fallback_allowed};
+}
+
 Decision select(const std::vector<Candidate>& candidates, const Policy& policy,
                 const SelectRequest& request) {
   if (std::optional<Decision> early = refuse_early(candidates, request)) return *std::move(early);

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "gateway/config/config.h"
 #include "gateway/ipc/messages.h"
 #include "lib/capabilities.h"
 
@@ -39,6 +40,7 @@ struct Standing {
   bool exec_sampled = false;  // a sampled limit of one exec is as good as an enforced one
   uint32_t egress = ISOGATE_EGRESS_UNSET;
 };
+Standing standing_of(const BackendConfig& config);
 
 struct Candidate {
   std::string name;
@@ -60,6 +62,7 @@ struct Policy {
   bool allow_unisolated = false;  // isolation `none` at all
   bool fallback_allowed = false;  // fallback: allowed, for outages
 };
+Policy policy_of(const Config& config);
 
 struct SelectRequest {
   std::string tenant;                        // whose breaker counts

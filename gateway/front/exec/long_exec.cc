@@ -1,6 +1,5 @@
 #include "gateway/front/exec/long_exec.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,10 +70,9 @@ void LongExec::open_ends() {
   if (!ends_->detached) ends_->detach = or_throw(make_shared_event());
   ipc::ExecCall& call = spec_.call;
   if (!call.control) {
-    Pipe orders = or_throw(make_pipe());
+    Pipe orders = or_throw(make_pipe(NonBlocking::kWrite));
     call.control = std::move(orders.read);
     control_ = std::move(orders.write);
-    ::fcntl(control_.get(), F_SETFL, O_NONBLOCK);
   }
   if (!terms_.stdin_open || input_closed_) {
     input_.reset();

@@ -24,17 +24,6 @@ namespace {
 constexpr const char* kReplaced = "the sandbox's backend is replaced";
 constexpr std::chrono::seconds kDialWithin{10};  // the backend itself gives up earlier
 
-struct SocketPair {
-  Fd own, other;
-};
-
-SocketPair make_socket_pair() {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-    throw no_descriptor(os_error("cannot make a pair of sockets", errno));
-  return {Fd(ends[0]), Fd(ends[1])};
-}
-
 ApiError sandbox_ended() {
   return {.code = Code::kSandboxNotFound, .message = "the sandbox was ended while its port was dialled"};
 }
@@ -180,9 +169,9 @@ asio::awaitable<std::unique_ptr<PortConnection>> PortConnection::open(Sandboxes&
   call.call.request_id = target.request_id;
   call.sandbox_id = sandbox.row.sandbox_id;
   call.port = target.port;
-  SocketPair ends = make_socket_pair();
+  SocketPair ends = or_throw(make_socket_pair(SOCK_STREAM | SOCK_NONBLOCK, "cannot make a pair of sockets"));
   Fd ready = or_throw(make_event());
-  call.stream = std::move(ends.other);
+  call.stream = std::move(ends.theirs);
   call.ready = duplicate(ready);
   const auto shared =
       std::make_shared<Shared>(std::move(lease), std::move(ends.own), std::move(whose), target);

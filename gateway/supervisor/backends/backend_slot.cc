@@ -71,13 +71,13 @@ Result<void> BackendSlot::launch(const Config& config, const BackendConfig& back
   process->child = std::move(*child);
   process->generation = generation_;
   process->role = role;
-  process->front_end = std::move(pair->a);
+  process->front_end = std::move(pair->own);
   process->settings = host_settings(config, backend);
   process->copy_dir_name = copy_dir_name;
   process->kill_later(context_.timings.ready,
                       "did not become ready within " + seconds_text(context_.timings.ready));
   std::vector<Fd> outputs;
-  outputs.push_back(std::move(pair->b));
+  outputs.push_back(std::move(pair->theirs));
   outputs.push_back(std::move(*log));
   process->control.send(host_start_message({&config, &backend, generation_, context_.state.sandboxes,
                                             context_.state.uids, *copy_dir}),

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -65,11 +64,11 @@ std::string mount_id_of(int fd) {
 }
 
 std::optional<Spot> spot_of(int fd, const std::vector<MountRow>& rows) {
-  char text[PATH_MAX];
-  const ssize_t size = ::readlink(("/proc/thread-self/fd/" + std::to_string(fd)).c_str(), text, sizeof text);
+  const auto target = read_link(AT_FDCWD, "/proc/thread-self/fd/" + std::to_string(fd), "");
   struct stat info {};
-  if (size <= 0 || size >= static_cast<ssize_t>(sizeof text) || ::fstat(fd, &info) != 0) return std::nullopt;
-  const std::string path(text, static_cast<size_t>(size)), id = mount_id_of(fd);
+  if (!target || ::fstat(fd, &info) != 0) return std::nullopt;
+  const std::string& path = *target;
+  const std::string id = mount_id_of(fd);
   const auto row =
       std::find_if(rows.begin(), rows.end(), [&](const MountRow& each) { return each.id == id; });
   if (row == rows.end() || !lies_in(path, row->point)) return std::nullopt;

@@ -50,7 +50,7 @@ void check_companion(const Companion& companion) {
   if (!is_name(name, "-") || name.back() == '-' || std::any_of(name.begin(), name.end(), is_upper))
     refuse("the name of " + whose + " is not of a-z, 0-9 and `-` inside, at most 63");
   if (companion.image.empty()) refuse(whose + " has no image");
-  check_limits(whose, companion.memory_mb, companion.cpus, companion.pids);
+  check_limits(whose, companion);
   check_tmpfs(companion);
   if (companion.healthcheck && companion.healthcheck->test.empty())
     refuse("the healthcheck of " + whose + " has no test");
@@ -71,9 +71,7 @@ Companion companion_of(const Json& json) {
   const Json env = json.value("env", Json::object());
   for (const auto& [key, value] : env.items()) companion.env.emplace_back(key, value.get<std::string>());
   take("user", companion.user);
-  take("memory_mb", companion.memory_mb);
-  take("cpus", companion.cpus);
-  take("pids", companion.pids);
+  take_limits(json, companion);
   take("read_only", companion.read_only);
   take("tmpfs", companion.tmpfs);
   if (json.contains("healthcheck")) companion.healthcheck = healthcheck_of(json.at("healthcheck"));
@@ -97,7 +95,7 @@ void check_companions(const Config& config) {
 
 void add_relaxations(std::vector<std::string>& found, const Companion& companion) {
   const std::string who = "the companion `" + companion.name + "`";
-  add_limits(found, who, " of " + who, kEngineMachine, companion.memory_mb, companion.cpus, companion.pids);
+  add_limits(found, who, " of " + who, kEngineMachine, companion);
   if (!companion.read_only) found.push_back("the root file system of " + who + " is writable");
   if (!companion.user.empty())
     found.push_back(who + " runs as " + companion.user + ", not as its sandbox's user");

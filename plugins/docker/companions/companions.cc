@@ -6,6 +6,7 @@
 #include "lib/thread.h"
 #include "plugins/common/bounded_call.h"
 #include "plugins/common/or_throw.h"
+#include "plugins/common/run_own.h"
 #include "plugins/docker/await_late.h"
 #include "plugins/docker/container/container_state.h"
 
@@ -166,8 +167,7 @@ std::string Companions::make(const Companion& companion) {
 void Companions::check_limits(const Companion& companion, const std::string& id) {
   if (services_.limits_best_effort()) return;
   const Json seen = services_.engine.inspect(id, call_);
-  const std::string why = difference_of(limits_from(companion.memory_mb, companion.cpus, companion.pids),
-                                        engine_limits(seen), services_.has_no_swap());
+  const std::string why = difference_of(limits_from(companion), engine_limits(seen), services_.has_no_swap());
   if (why.empty()) return;
   services_.engine.remove(id, true, true, call_);
   record({companion.name, "", "", ""});
@@ -209,22 +209,8 @@ void Companions::run_hook(const Companion& companion, const std::string& started
 }
 
 void Companions::run_hook_in(sdk::RunnerLink& link, const Companion& companion, const sdk::Call& call) {
-  const std::string id = random_hex(16);
-  std::vector<isogate_str> argv;
-  for (const std::string& each : companion.post_start->command) argv.push_back(sdk::str(each));
-  std::vector<isogate_pair> env;
-  for (const auto& [key, value] : services_.config.env) env.push_back({sdk::str(key), sdk::str(value)});
-  isogate_exec_request request{};
-  request.struct_size = sizeof request;
-  request.exec_id = sdk::str(id);
-  request.argv = argv.data();
-  request.argc = argv.size();
-  request.env = env.data();
-  request.envc = env.size();
-  request.stdin_fd = request.stdout_fd = request.stderr_fd = request.control_fd = -1;
-  isogate_exec_result result{};
-  result.struct_size = sizeof result;
-  link.exec(call, request, result);
+  const isogate_exec_result result =
+      exec_own(link, companion.post_start->command, services_.config.env, -1, call);
   const std::string what = "post_start of " + named(companion);
   call_.check();
   if ((result.flags & ISOGATE_RESULT_KILLED) != 0)

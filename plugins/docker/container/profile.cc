@@ -194,7 +194,7 @@ bool carries(const Json& labels, const Owner& owner) {
 }
 
 Limits limits_of(const Config& config, const Limits& asked) {
-  Limits limits = limits_from(config.memory_mb, config.cpus, config.pids);
+  Limits limits = limits_from(config);
   limits.set(ISOGATE_LIMIT_DISK_BYTES, config.disk.disk_mb * kMib);
   return limits.overridden_by(asked);
 }
@@ -274,7 +274,7 @@ Json container_of(const Config& config, const Parts& parts, const Limits& limits
 }
 
 Json container_of(const Config& config, const Parts& parts, const Companion& companion) {
-  const Limits limits = limits_from(companion.memory_mb, companion.cpus, companion.pids);
+  const Limits limits = limits_from(companion);
   Json host = hardened(config, parts, limits);
   host["ReadonlyRootfs"] = companion.read_only;
   host["LogConfig"] = {{"Type", "json-file"}, {"Config", {{"max-size", "1m"}, {"max-file", "1"}}}};

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <system_error>
 
+#include "lib/fd.h"
 #include "lib/text.h"
 #include "plugins/docker/files/exclude.h"
 #include "runner/files/workspace_resolve.h"
@@ -113,12 +113,10 @@ class Walk {
   }
 
   void link(int path_fd, const std::string& path, const struct stat& info) {
-    char text[PATH_MAX];
-    const ssize_t size = ::readlinkat(path_fd, "", text, sizeof text);
-    if (size < 0 || size == sizeof text) refuse(path, "cannot read where this symlink leads");
-    const std::string target(text, static_cast<size_t>(size));
+    const auto target = read_link(path_fd, "", "");
+    if (!target) refuse(path, "cannot read where this symlink leads");
     const auto outside = [&] { refuse(path, "this symlink leads outside of what is copied: exclude it"); };
-    if (!stays_inside(path, target)) outside();
+    if (!stays_inside(path, *target)) outside();
     if (have_openat2()) {
       const Fd there(resolve({top_, true, true, "the source"}, path, O_PATH));
       if (there.get() == -EXDEV) outside();
@@ -127,7 +125,7 @@ class Walk {
     count(path, 0);
     TarEntry made = entry(path, info);
     made.mode = 0777;
-    tar_.symlink(made, target);
+    tar_.symlink(made, *target);
   }
 
   size_t piece(int open, const std::string& path, uint64_t left) {

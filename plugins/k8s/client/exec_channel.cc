@@ -41,17 +41,12 @@ constexpr const char* kV5 = "v5.channel.k8s.io";
 constexpr const char* kV4 = "v4.channel.k8s.io";
 constexpr uint16_t kNormal = 1000, kProtocol = 1002, kTooBig = 1009;
 
-struct Pair {
-  Fd ours, theirs;
-};
-
-Pair make_pair() {
-  int ends[2] = {-1, -1};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-    sdk::fail_with_errno("cannot make a socket pair", errno);
+SocketPair make_pair() {
+  SocketPair pair = or_throw(make_socket_pair(SOCK_STREAM | SOCK_NONBLOCK, "cannot make a socket pair"));
   constexpr int kRoom = 512 << 10;
-  for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kRoom, sizeof kRoom);
-  return {Fd(ends[0]), Fd(ends[1])};
+  for (const Fd* end : {&pair.own, &pair.theirs})
+    ::setsockopt(end->get(), SOL_SOCKET, SO_SNDBUF, &kRoom, sizeof kRoom);
+  return pair;
 }
 
 class Channel final : public ExecChannel {
@@ -75,7 +70,7 @@ class Channel final : public ExecChannel {
     thread_.join();
   }
 
-  [[nodiscard]] int fd() const override { return pair_.ours.get(); }
+  [[nodiscard]] int fd() const override { return pair_.own.get(); }
   ssize_t read_some(char* to, size_t size) override {
     const ssize_t n = ::recv(fd(), to, size, 0);
     if (n > 0 || size == 0 || (n < 0 && would_block(errno))) return n;
@@ -129,7 +124,7 @@ class Channel final : public ExecChannel {
   const std::unique_ptr<Transport> transport_;
   const bool v5_;
   const milliseconds ping_every_, pong_patience_;
-  const Pair pair_;
+  const SocketPair pair_;
   const Fd stop_;
 
   std::string early_;

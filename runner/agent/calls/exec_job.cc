@@ -1,6 +1,5 @@
 #include "runner/agent/calls/exec_job.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,10 +22,9 @@ Error crowded(Error error) {
 }  // namespace
 
 Result<void> ExecJob::open() {
-  auto control = make_pipe();
+  auto control = make_pipe(NonBlocking::kWrite);
   if (!control) return control.error();
   control_ = std::move(*control);
-  ::fcntl(control_.write.get(), F_SETFL, O_NONBLOCK);
   return {};
 }
 

@@ -1,6 +1,5 @@
 #include "runner/agent/calls/flow.h"
 
-#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -14,15 +13,6 @@ namespace isogate::agent {
 namespace {
 
 constexpr size_t kMostBytes = ISOGATE_RUNNER_MAX_FRAME - sizeof(isogate_runner_channel);
-
-// One end that does not block; the other one does.
-Result<Pipe> make_flow(bool write_end) {
-  auto pipe = make_pipe();
-  if (!pipe) return pipe;
-  const int fd = write_end ? pipe->write.get() : pipe->read.get();
-  if (::fcntl(fd, F_SETFL, O_NONBLOCK) != 0) return os_error("cannot make a pipe", errno);
-  return pipe;
-}
 
 }  // namespace
 
@@ -65,7 +55,7 @@ void Credit::give_up(std::chrono::milliseconds patience) {
 }
 
 Result<Fd> Outlet::open() {
-  auto pipe = make_flow(false);
+  auto pipe = make_pipe(NonBlocking::kRead);
   if (!pipe) return pipe.error();
   const std::lock_guard lock(state_);
   pipe_ = std::move(pipe->read);
@@ -166,7 +156,7 @@ void Outlet::drain() {
 }
 
 Result<Fd> Inlet::open() {
-  auto pipe = make_flow(true);
+  auto pipe = make_pipe(NonBlocking::kWrite);
   if (!pipe) return pipe.error();
   const std::lock_guard lock(state_);
   pipe_ = std::move(pipe->write);

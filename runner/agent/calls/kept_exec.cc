@@ -1,6 +1,5 @@
 #include "runner/agent/calls/kept_exec.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -57,12 +56,10 @@ Result<void> KeptExec::open() {
   if (auto opened = job_.open(); !opened) return opened;
   for (size_t i = 0; i < 3; ++i) {
     if (!job_.has(kStreamFlags[i])) continue;
-    auto pipe = make_pipe();
+    auto pipe = make_pipe(i == 0 ? NonBlocking::kWrite : NonBlocking::kRead);
     if (!pipe) return pipe.error();
-    Fd& own = i == 0 ? pipe->write : pipe->read;
-    if (::fcntl(own.get(), F_SETFL, O_NONBLOCK) != 0) return os_error("cannot make a pipe", errno);
     job_.give(i, std::move(i == 0 ? pipe->read : pipe->write));
-    (i == 0 ? input_ : pipes_[i - 1]) = std::move(own);
+    (i == 0 ? input_ : pipes_[i - 1]) = std::move(i == 0 ? pipe->write : pipe->read);
   }
   return {};
 }
@@ -179,10 +176,7 @@ void KeptExec::wait_for_bytes() {
   if (::poll(fds.data(), fds.size(), patience) < 0) return;
   {
     const std::lock_guard lock(mutex_);
-    if (fds[3].revents != 0) {
-      uint64_t count = 0;
-      [[maybe_unused]] const ssize_t size = ::read(wake_.get(), &count, sizeof count);
-    }
+    if (fds[3].revents != 0) clear_event(wake_.get());
     for (size_t i = 0; i < 2; ++i)
       if (fds[i].revents != 0 && pipes_[i]) read_some(i, room(i));
     if (fds[2].revents != 0 || (waiting_input_.empty() && input_ended_)) write_input();

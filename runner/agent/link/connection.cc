@@ -1,6 +1,5 @@
 #include "runner/agent/link/connection.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -50,9 +49,7 @@ Result<std::unique_ptr<PlainConnection>> PlainConnection::make(Fd in, Fd out, in
   made->descriptors_ = family == AF_UNIX;
   made->in_ = std::move(in);
   if (!made->socket_) {
-    const int flags = ::fcntl(out.get(), F_GETFL);
-    if (flags < 0 || ::fcntl(out.get(), F_SETFL, flags | O_NONBLOCK) != 0)
-      return os_error("cannot use the output of this process", errno);
+    if (!make_non_blocking(out.get())) return os_error("cannot use the output of this process", errno);
     made->out_ = std::move(out);
   }
   made->interrupt_ = interrupt;

@@ -34,11 +34,6 @@ int parent_in(int process) {
   return state == 'X' || state == 'Z' || group < 0 ? -1 : parent;
 }
 
-bool make_non_blocking(int fd) {
-  const int flags = ::fcntl(fd, F_GETFL);
-  return flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
-}
-
 }  // namespace
 
 unsigned address_of(const std::string& name, sockaddr_un& address) {

@@ -78,8 +78,7 @@ bool ResumableConnection::wait() {
   }
   ::poll(slots.data(), slots.size(), patience);
   const std::lock_guard lock(mutex_);
-  uint64_t times = 0;
-  [[maybe_unused]] const ssize_t size = ::read(wake_.get(), &times, sizeof times);
+  clear_event(wake_.get());
   if (slots[3].revents != 0 && slots[1].revents == 0 && streams == streams_) lose();
   return !over_;
 }
