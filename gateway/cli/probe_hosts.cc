@@ -160,7 +160,7 @@ class Host {
     auto* reply = std::get_if<ipc::Reply>(&*record);
     if (reply == nullptr || reply->id != last_id_)
       return Error{ISOGATE_INTERNAL, 0, "its backend host sent an unexpected reply"};
-    if (reply->status != ISOGATE_OK) return Error{reply->status, reply->os_errno, reply->message};
+    if (reply->status != ISOGATE_OK) return reply->error();
     auto* found = std::get_if<ipc::Probe>(&reply->value);
     if (found == nullptr)
       return Error{ISOGATE_INTERNAL, 0, "its backend host sent a reply that is no probe result"};

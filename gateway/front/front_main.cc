@@ -300,7 +300,7 @@ class Front {
 
   // An error: nothing has changed.
   Result<void> adopt(Config config, std::string local_key_sha256, TlsMaterial tls) {
-    auto made = Authenticator::make(authenticator_options(config, local_key_sha256, order_.peer_uids));
+    auto made = Authenticator::make(config, local_key_sha256, order_.peer_uids);
     if (!made) return made.error();
     if (server_) {
       if (auto set = set_tls(tls, config.tls); !set) return set;
@@ -425,8 +425,7 @@ int front_main() {
   std::vector<ExecRow> kept;
   auto state = open_state(order->state_dir, kept);
   if (!state) return fatal(state.error().message);
-  auto authenticator =
-      Authenticator::make(authenticator_options(order->config, order->local_key_sha256, order->peer_uids));
+  auto authenticator = Authenticator::make(order->config, order->local_key_sha256, order->peer_uids);
   if (!authenticator) return fatal(authenticator.error().message);
   Front front(std::move(*order), std::move(*state), std::move(kept), std::move(*authenticator), root);
   const int code = front.run();

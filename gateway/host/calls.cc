@@ -39,9 +39,7 @@ Error exec_defect(const char* what) {
   return error;
 }
 
-uint64_t known(uint64_t measured) { return measured > INT64_MAX ? 0 : measured; }
-
-Result<Value> take_result(const isogate_exec_result& result) {
+Result<Value> take_result(isogate_exec_result result) {
   bool exited = result.term_signal == 0;
   if (exited ? result.exit_code < 0 || result.exit_code > 255
              : result.term_signal < 0 || result.term_signal > 64)
@@ -54,9 +52,11 @@ Result<Value> take_result(const isogate_exec_result& result) {
                               ISOGATE_RESULT_PIDS_EXCEEDED;
   const bool proven = (result.flags & ISOGATE_RESULT_PROVEN) != 0;
   if (proven && !known_isolation(result.isolation)) return exec_defect("an unknown isolation");
-  return Value(ipc::ExecEnd{result.flags & kKnown, proven ? result.isolation : 0, result.exit_code,
-                            result.term_signal, result.os_errno, known(result.wall_ns), known(result.cpu_ns),
-                            known(result.max_rss_bytes)});
+  result.flags &= kKnown;
+  if (!proven) result.isolation = 0;
+  for (uint64_t* measured : {&result.wall_ns, &result.cpu_ns, &result.max_rss_bytes})
+    if (*measured > INT64_MAX) *measured = 0;
+  return Value(result);
 }
 
 isogate_file_request request_of(const ipc::FileCall& call) {
@@ -322,8 +322,8 @@ Result<Value> Calls::disk_use(AbiCall& abi, isogate_sandbox* sandbox) {
   use.struct_size = sizeof use;
   if (auto asked = taken((*disk)->use(sandbox, &abi.call, &use, &abi.error), abi); !asked)
     return asked.error();
-  return Value(ipc::DiskUse{use.flags & (ISOGATE_DISK_ENFORCED | ISOGATE_DISK_EXACT), use.used_bytes,
-                            use.limit_bytes, use.used_files, use.limit_files});
+  use.flags &= ISOGATE_DISK_ENFORCED | ISOGATE_DISK_EXACT;
+  return Value(use);
 }
 
 Result<Value> Calls::change(Change function, const char* verb, AbiCall& abi,

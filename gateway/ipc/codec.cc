@@ -257,7 +257,7 @@ void fields(Wire& wire, M& opened) {
   names(wire, opened.handle);
 }
 
-template <typename Wire, Is<ExecEnd> M>
+template <typename Wire, Is<isogate_exec_result> M>
 void fields(Wire& wire, M& end) {
   numbers(wire, end.flags, end.isolation, end.exit_code, end.term_signal, end.os_errno, end.wall_ns,
           end.cpu_ns, end.max_rss_bytes);
@@ -274,7 +274,7 @@ void fields(Wire& wire, M& written) {
   numbers(wire, written.bytes);
 }
 
-template <typename Wire, Is<DiskUse> M>
+template <typename Wire, Is<isogate_disk_use> M>
 void fields(Wire& wire, M& use) {
   numbers(wire, use.flags, use.used_bytes, use.limit_bytes, use.used_files, use.limit_files);
 }
@@ -369,7 +369,7 @@ const char* implausible(const Reply& reply) {
   if (const auto* entry = std::get_if<Entry>(&reply.value))
     if (entry->type < ISOGATE_ENTRY_REGULAR || entry->type > ISOGATE_ENTRY_OTHER)
       return "an unknown type of file";
-  if (const auto* end = std::get_if<ExecEnd>(&reply.value)) {
+  if (const auto* end = std::get_if<isogate_exec_result>(&reply.value)) {
     const bool exited = end->term_signal == 0;
     if (exited ? end->exit_code < 0 || end->exit_code > 255 : end->term_signal < 0 || end->term_signal > 64)
       return "an end that no program can have";

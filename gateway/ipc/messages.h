@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "isogate/backend.h"
+#include "isogate/disk.h"
+#include "lib/error.h"
 #include "lib/fd.h"
 #include "lib/limits.h"
 
@@ -89,12 +91,16 @@ struct ExecCall {
 
 enum class FileVerb : uint32_t { kRead, kWrite, kList, kStat, kMkdir, kMove, kRemove, kDiskUse, kWatch };
 
-struct FileCall {
+struct FileArguments {
+  std::string path, path_to, user;
+  uint32_t scope = ISOGATE_SCOPE_WORKSPACE, flags = 0, mode = 0;
+  uint64_t offset = 0, limit = 0;
+};
+
+struct FileCall : FileArguments {
   CallHeader call;
   FileVerb verb = FileVerb::kStat;
-  std::string sandbox_id, path, path_to, user;
-  uint32_t scope = 0, flags = 0, mode = 0;
-  uint64_t offset = 0, limit = 0;
+  std::string sandbox_id;
   Fd body;      // descriptor 2: read, list and watch write to it, write reads it
   Fd complete;  // descriptor 3: write's complete_fd
 };
@@ -131,12 +137,6 @@ struct Opened {
   std::string handle;
 };
 
-struct ExecEnd {
-  uint32_t flags = 0, isolation = 0;
-  int32_t exit_code = 0, term_signal = 0, os_errno = 0;
-  uint64_t wall_ns = 0, cpu_ns = 0, max_rss_bytes = 0;
-};
-
 struct Entry {  // also the item of a listing
   uint32_t type = 0, mode = 0;
   uint64_t size = 0;
@@ -146,11 +146,6 @@ struct Entry {  // also the item of a listing
 
 struct Written {
   uint64_t bytes = 0;
-};
-
-struct DiskUse {  // isogate/disk.h
-  uint32_t flags = 0;
-  uint64_t used_bytes = 0, limit_bytes = 0, used_files = 0, limit_files = 0;
 };
 
 struct Found {  // the item of an enumeration, and of orphans
@@ -164,7 +159,11 @@ struct Reply {
   int32_t os_errno = 0;
   std::string message;  // empty when status is ISOGATE_OK
   // What the call asked for; monostate after a failure and where there is no result.
-  std::variant<std::monostate, Probe, Opened, ExecEnd, Entry, Written, isogate_evidence, DiskUse> value;
+  std::variant<std::monostate, Probe, Opened, isogate_exec_result, Entry, Written, isogate_evidence,
+               isogate_disk_use>
+      value;
+
+  [[nodiscard]] Error error() const { return {status, os_errno, message}; }
 };
 
 }  // namespace isogate::ipc

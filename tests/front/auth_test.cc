@@ -13,16 +13,25 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-Authenticator::Options two_keys() {
-  Authenticator::Options options;
+struct Options : Config {
+  std::string local_key_sha256;
+  std::vector<uint32_t> peer_uids;
+};
+
+Options two_keys() {
+  Options options;
   options.keys = {{"ci", "acme", sha256_hex("key-of-ci")}, {"laptop", "bob", sha256_hex("key-of-laptop")}};
   options.local_key_sha256 = sha256_hex("the-local-key");
   options.peer_uids = {0, 1000};
   return options;
 }
 
-Authenticator made(const Authenticator::Options& options) {
-  Result<Authenticator> result = Authenticator::make(options);
+Result<Authenticator> make(const Options& options) {
+  return Authenticator::make(options, options.local_key_sha256, options.peer_uids);
+}
+
+Authenticator made(const Options& options) {
+  Result<Authenticator> result = make(options);
   EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
   return *result;
 }
@@ -51,7 +60,7 @@ TEST(Keys, ThatAreWrongMatchNobody) {
 }
 
 TEST(Keys, OfTheLastAndTheOnlyPositionAreFound) {
-  Authenticator::Options options;
+  Options options;
   for (int i = 0; i < 50; ++i)
     options.keys.push_back(
         {"k" + std::to_string(i), "t" + std::to_string(i), sha256_hex("key " + std::to_string(i))});
@@ -76,29 +85,29 @@ TEST(Keys, NoneConfiguredAdmitsNone) {
 TEST(Keys, ABadHashStopsTheStart) {
   for (const std::string& hash : {std::string("00"), std::string(), std::string(63, 'a'),
                                   std::string(65, 'a'), std::string(64, 'g'), std::string(66, 'a')}) {
-    Authenticator::Options options;
+    Options options;
     options.keys = {{"ci", "acme", hash}};
-    Result<Authenticator> result = Authenticator::make(options);
+    Result<Authenticator> result = make(options);
     ASSERT_FALSE(result.ok()) << hash;
     EXPECT_NE(result.error().message.find("`ci`"), std::string::npos);
     EXPECT_TRUE(hash.empty() || result.error().message.find(hash) == std::string::npos);
   }
-  Authenticator::Options local;
+  Options local;
   local.local_key_sha256 = "xyz";
-  EXPECT_FALSE(Authenticator::make(local).ok());
+  EXPECT_FALSE(make(local).ok());
 }
 
 TEST(Keys, OneKeyForTwoPrincipalsStopsTheStart) {
-  Authenticator::Options options = two_keys();
+  Options options = two_keys();
   std::string upper = sha256_hex("key-of-ci");
   for (char& c : upper) c = static_cast<char>(toupper(c));
   options.keys.push_back({"copy", "other", upper});
-  Result<Authenticator> result = Authenticator::make(options);
+  Result<Authenticator> result = make(options);
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.error().message.find("`copy`"), std::string::npos);
   options = two_keys();
   options.keys[0].tenant = "";
-  EXPECT_FALSE(Authenticator::make(options).ok());
+  EXPECT_FALSE(make(options).ok());
 }
 
 TEST(PeerUid, OnlyAdmittedOnes) {
@@ -114,12 +123,14 @@ TEST(PeerUid, OnlyAdmittedOnes) {
 
 TEST(Anonymous, OnlyWhereItWasConfigured) {
   EXPECT_FALSE(made(two_keys()).by_loopback());
-  Authenticator::Options options = two_keys();
-  options.anonymous_loopback = true;
+  Options options = two_keys();
+  options.anonymous = "loopback";
   auto principal = made(options).by_loopback();
   ASSERT_TRUE(principal);
   EXPECT_EQ(principal->tenant, "local");
   EXPECT_EQ(principal->key_name, "anonymous");
+  options.require_remote = true;
+  EXPECT_FALSE(made(options).by_loopback());
 }
 
 TEST(BearerToken, IsExactlyOneToken) {

@@ -100,8 +100,8 @@ std::string term_of(const ParsedExec& exec) {
 
 TEST(ParseExec, GivesATerminalItsSizeAndName) {
   const ParsedExec exec = parsed(R"({"command":"a","background":true,"pty":{"cols":120,"rows":40}})");
-  EXPECT_TRUE(exec.pty);
-  EXPECT_TRUE(exec.stdin_open);
+  EXPECT_TRUE(exec.spec.terms.pty);
+  EXPECT_TRUE(exec.spec.terms.stdin_open);
   EXPECT_EQ(exec.spec.call.cols, 120);
   EXPECT_EQ(exec.spec.call.rows, 40);
   EXPECT_EQ(exec.spec.call.flags & ISOGATE_EXEC_PTY, ISOGATE_EXEC_PTY);

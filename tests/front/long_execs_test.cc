@@ -83,7 +83,7 @@ class LongExecsTest : public testing::Test {
   std::string directory_ = make_directory();
   asio::io_context io_;
   App app_{io_.get_executor(), Config(), std::move(*State::open(directory_ + "/front/state.db")),
-           *Authenticator::make({}), false};
+           *Authenticator::make({}, "", {}), false};
   LongExecs execs_{io_.get_executor()};
 };
 
@@ -129,8 +129,8 @@ TEST_F(LongExecsTest, OneThatWaitsInTheQueueHoldsNoDescriptor) {
   const size_t before = open_pipes();
   ExecSpec spec;
   spec.tenant = "a";
-  const auto exec = std::make_shared<LongExec>(
-      app_, std::move(spec), LongExec::Terms{.kept_bytes = kKept, .stdin_open = true}, ByteShare());
+  spec.terms = {.stdin_open = true, .kept_bytes = kKept};
+  const auto exec = std::make_shared<LongExec>(app_, std::move(spec), ByteShare());
   EXPECT_EQ(open_pipes(), before);
   EXPECT_FALSE(exec->input_open());
   exec->admitted();

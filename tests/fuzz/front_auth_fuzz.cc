@@ -12,9 +12,9 @@ namespace {
 const std::string kKey = "the-one-key";
 
 isogate::front::Authenticator make() {
-  isogate::front::Authenticator::Options options;
-  options.keys = {{"one", "tenant", isogate::sha256_hex(kKey)}};
-  auto made = isogate::front::Authenticator::make(options);
+  isogate::Config config;
+  config.keys = {{"one", "tenant", isogate::sha256_hex(kKey)}};
+  auto made = isogate::front::Authenticator::make(config, "", {});
   require(made.ok());
   return *made;
 }
@@ -46,8 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   wrong.wrong(text, now);
   require(wrong.peers() <= 64);
 
-  isogate::front::Authenticator::Options options;
-  options.local_key_sha256 = std::string(text);
-  if (size != 0 && size != 64) require(!Authenticator::make(options).ok());
+  static const isogate::Config config;
+  if (size != 0 && size != 64) require(!Authenticator::make(config, std::string(text), {}).ok());
   return 0;
 }

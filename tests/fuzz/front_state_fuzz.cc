@@ -70,7 +70,7 @@ const Good& good() {
     auto db = StateDb::open(path(), false);
     require(db.ok());
     StateBatch batch;
-    SandboxRow row{"isg-1", "tenant", "agent", "docker", "handle", "path", 7, 20, 1000, 2000};
+    SandboxRow row{"isg-1", "tenant", "agent", "docker", "handle", 7, 20, 1000, 2000};
     batch.sandboxes.push_back({row, false, {}});
     row.sandbox_id = "isg-2";
     row.state = SandboxRow::State::kEnding;
@@ -126,8 +126,7 @@ void look_at(StateDb& db) {
     }
   }
   StateBatch batch;
-  batch.sandboxes.push_back(
-      {{"isg-9", "tenant", "agent", "docker", "handle", "path", 9, 20, 1, 2}, false, {}});
+  batch.sandboxes.push_back({{"isg-9", "tenant", "agent", "docker", "handle", 9, 20, 1, 2}, false, {}});
   batch.opened.push_back({last + 1, exec("fresh")});
   if (!db.apply(batch)) return;
   const auto fresh = db.load_exec("fresh", last + 1);

@@ -42,9 +42,9 @@ class Calls : public testing::Test {
 TEST_F(Calls, RunAnExecToItsEnd) {
   ipc::Reply reply = host_->exec({"exit", "43"});
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
-  EXPECT_EQ(std::get<ipc::ExecEnd>(reply.value).exit_code, 43);
+  EXPECT_EQ(std::get<isogate_exec_result>(reply.value).exit_code, 43);
   reply = host_->exec({"signal", "15"});
-  EXPECT_EQ(std::get<ipc::ExecEnd>(reply.value).term_signal, 15);
+  EXPECT_EQ(std::get<isogate_exec_result>(reply.value).term_signal, 15);
 }
 
 TEST_F(Calls, RunAtTheSameTime) {
@@ -62,7 +62,7 @@ TEST_F(Calls, AreCancelledThroughTheirEvent) {
   signal_event(event->get());
   auto reply = host_->reply_to(id);
   ASSERT_TRUE(reply.has_value());
-  EXPECT_EQ(std::get<ipc::ExecEnd>(reply->value).flags, ISOGATE_RESULT_KILLED);
+  EXPECT_EQ(std::get<isogate_exec_result>(reply->value).flags, ISOGATE_RESULT_KILLED);
 }
 
 TEST_F(Calls, CloseTheirDescriptorsBeforeTheyAnswer) {
@@ -105,7 +105,7 @@ TEST_F(Calls, RefuseEndsThatNoProgramCanHave) {
 TEST_F(Calls, BringNoNumberThatCannotBe) {
   const ipc::Reply reply = host_->exec({"endless"});
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
-  const auto& end = std::get<ipc::ExecEnd>(reply.value);
+  const auto& end = std::get<isogate_exec_result>(reply.value);
   EXPECT_EQ(end.wall_ns, 0u);
   EXPECT_EQ(end.cpu_ns, 0u);
   EXPECT_EQ(end.max_rss_bytes, 0u);
@@ -339,9 +339,9 @@ class Minimal : public Echo {
 };
 
 TEST_F(Minimal, ServesInPlainC) {
-  EXPECT_EQ(std::get<ipc::ExecEnd>(host_->exec({"true"}).value).exit_code, 0);
-  EXPECT_EQ(std::get<ipc::ExecEnd>(host_->exec({"false"}).value).exit_code, 1);
-  EXPECT_EQ(std::get<ipc::ExecEnd>(host_->exec({"other"}).value).flags, ISOGATE_RESULT_NOT_STARTED);
+  EXPECT_EQ(std::get<isogate_exec_result>(host_->exec({"true"}).value).exit_code, 0);
+  EXPECT_EQ(std::get<isogate_exec_result>(host_->exec({"false"}).value).exit_code, 1);
+  EXPECT_EQ(std::get<isogate_exec_result>(host_->exec({"other"}).value).flags, ISOGATE_RESULT_NOT_STARTED);
   expect_refused(host_->file(FileVerb::kStat, "x"), ISOGATE_UNSUPPORTED, "has no files");
   EXPECT_EQ(host_->close().status, ISOGATE_OK);
 }
@@ -352,8 +352,8 @@ TEST_F(Echo, EchoesThroughTheWrapper) {
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
   EXPECT_EQ(output, "a b c\n");
   reply = host_->exec({"ls"});
-  EXPECT_EQ(std::get<ipc::ExecEnd>(reply.value).exit_code, 127);
-  EXPECT_EQ(std::get<ipc::ExecEnd>(reply.value).flags, ISOGATE_RESULT_NOT_STARTED);
+  EXPECT_EQ(std::get<isogate_exec_result>(reply.value).exit_code, 127);
+  EXPECT_EQ(std::get<isogate_exec_result>(reply.value).flags, ISOGATE_RESULT_NOT_STARTED);
 }
 
 TEST_F(Echo, AnswersWhatItDoesNotOverrideAsUnsupported) {
@@ -370,7 +370,7 @@ TEST_F(Echo, IsKilledWhileItsReaderIsBehind) {
   uint64_t id = host_->send(std::move(exec));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   signal_event(event->get());
-  EXPECT_EQ(std::get<ipc::ExecEnd>(host_->reply_to(id)->value).flags, ISOGATE_RESULT_KILLED);
+  EXPECT_EQ(std::get<isogate_exec_result>(host_->reply_to(id)->value).flags, ISOGATE_RESULT_KILLED);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST_F(Ending, OnStopAnswersEveryCallAndStopsTheSandboxes) {
   for (uint64_t id : running_) {
     auto reply = host_->reply_to(id);
     ASSERT_TRUE(reply.has_value());
-    EXPECT_EQ(std::get<ipc::ExecEnd>(reply->value).flags, ISOGATE_RESULT_KILLED);
+    EXPECT_EQ(std::get<isogate_exec_result>(reply->value).flags, ISOGATE_RESULT_KILLED);
   }
   EXPECT_TRUE(host_->channel_ended());
   expect_end("1");

@@ -99,7 +99,7 @@ TEST_F(Boxes, CloseAfterTheirCallsAndRefuseNewOnesMeanwhile) {
   EXPECT_TRUE(refuses_calls());
   EXPECT_EQ(host_->trace(), "");
   auto reply = host_->reply_to(exec);
-  EXPECT_EQ(std::get<ipc::ExecEnd>(reply->value).flags, 0u);  // it ran to its end
+  EXPECT_EQ(std::get<isogate_exec_result>(reply->value).flags, 0u);  // it ran to its end
   EXPECT_EQ(host_->reply_to(closing)->status, ISOGATE_OK);
   EXPECT_EQ(host_->trace(), "close agent 1\n");
   EXPECT_EQ(host_->open().status, ISOGATE_OK);

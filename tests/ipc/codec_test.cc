@@ -142,13 +142,13 @@ TEST(Codec, RefusesImplausibleReplies) {
   EXPECT_FALSE(decode_from_host(encode(Reply{1, 16, 0, "x", {}}).bytes).ok());
   EXPECT_FALSE(decode_from_host(encode(Reply{1, -1, 0, "x", {}}).bytes).ok());
   EXPECT_FALSE(decode_from_host(encode(Reply{1, ISOGATE_OK, 0, "x", {}}).bytes).ok());
-  EXPECT_FALSE(decode_from_host(encode(Reply{1, ISOGATE_IO, 0, "x", ExecEnd{}}).bytes).ok());
+  EXPECT_FALSE(decode_from_host(encode(Reply{1, ISOGATE_IO, 0, "x", isogate_exec_result{}}).bytes).ok());
   EXPECT_FALSE(decode_from_host(encode(Reply{1, ISOGATE_OK, 0, "", Probe{4, 0, 0, 0, ""}}).bytes).ok());
   EXPECT_FALSE(decode_from_host(encode(Reply{1, ISOGATE_OK, 0, "", Entry{}}).bytes).ok());
 }
 
 TEST(Codec, RefusesEndsThatNoProgramCanHave) {
-  const auto takes = [](const ExecEnd& end) {
+  const auto takes = [](const isogate_exec_result& end) {
     return decode_from_host(encode(Reply{1, ISOGATE_OK, 0, "", end}).bytes).ok();
   };
   constexpr uint64_t kTooMuch = uint64_t{INT64_MAX} + 1;

@@ -66,8 +66,11 @@ inline std::vector<Call> sample_calls() {
   exec.std_err = event();  // stdout and control are absent
   calls.emplace_back(std::move(exec));
   for (uint32_t verb = 0; verb <= static_cast<uint32_t>(FileVerb::kWatch); ++verb)
-    calls.emplace_back(FileCall{sample_header(), static_cast<FileVerb>(verb), "isg-id", "a/b", "c", "user", 1,
-                                63, 0777, UINT64_MAX, 9, verb % 2 == 0 ? event() : Fd()});
+    calls.emplace_back(FileCall{{"a/b", "c", "user", 1, 63, 0777, UINT64_MAX, 9},
+                                sample_header(),
+                                static_cast<FileVerb>(verb),
+                                "isg-id",
+                                verb % 2 == 0 ? event() : Fd()});
   calls.emplace_back(EvidenceCall{sample_header(), "isg-id", "192.0.2.1", 9090});
   calls.emplace_back(ConnectCall{sample_header(), "isg-id", 8080, event(), event()});
   return calls;
@@ -93,7 +96,7 @@ inline std::vector<Reply> sample_replies() {
   replies.push_back({2, ISOGATE_NOT_FOUND, 2, "no such file", {}});
   replies.push_back({3, ISOGATE_OK, 0, "", Probe{2, 10, 2, 1ull << 63, "without cgroups"}});
   replies.push_back({4, ISOGATE_OK, 0, "", Opened{1, 10, 10001, "handle"}});
-  replies.push_back({5, ISOGATE_OK, 0, "", ExecEnd{7, 124, 9, 13, 1, 2, 3}});
+  replies.push_back({5, ISOGATE_OK, 0, "", isogate_exec_result{0, 7, 9, 13, 1, 124, 2, 3}});
   replies.push_back({6, ISOGATE_OK, 0, "", Entry{1, 0644, 5, -1, "name"}});
   replies.push_back({7, ISOGATE_OK, 0, "", Written{1ull << 40}});
   replies.push_back({8, ISOGATE_OK, 0, "", evidence});

@@ -108,14 +108,6 @@ BoundAddress bound_address(std::string_view listener) {
   return {std::string(ip), number_in<uint16_t>(port).value_or(0)};
 }
 
-Authenticator::Options authenticator_options(const Config& config, const std::string& local_key_sha256,
-                                             const std::vector<uint32_t>& peer_uids) {
-  return {.keys = config.keys,
-          .local_key_sha256 = local_key_sha256,
-          .peer_uids = peer_uids,
-          .anonymous_loopback = config.anonymous == "loopback" && !config.require_remote};
-}
-
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, int peer_uid,
                   const std::string& peer) {
   if (listener.kind == ListenerKind::kMetrics) return only_metrics(exchange);

@@ -4,16 +4,12 @@
 #include <chrono>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "gateway/front/app.h"
 #include "gateway/front/http/exchange.h"
 #include "gateway/front/http/server.h"
 
 namespace isogate::front {
-
-Authenticator::Options authenticator_options(const Config& config, const std::string& local_key_sha256,
-                                             const std::vector<uint32_t>& peer_uids);
 
 // "127.0.0.1:9090" and "[::1]:9090" in their parts.
 BoundAddress bound_address(std::string_view listener);

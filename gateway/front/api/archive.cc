@@ -211,7 +211,7 @@ class ArchiveDownload {
                          "the directory holds over 1,000,000 entries, over 16 MiB of names, or "
                          "directories deeper than a path of 4,095 bytes; archive parts of it"};
     }
-    throw_unless_ok(app_, lease_, listing.error);
+    throw_unless_ok(app_, lease_, listing.reply);
   }
 
   // Throws ApiError.
@@ -341,11 +341,8 @@ class ArchiveDownload {
         ByteShare memory;
         const Listing listing = co_await list_files(lease_, request, memory, client_);
         watch_client();
-        ipc::Reply reply;
-        reply.status = listing.truncated ? ISOGATE_OK : listing.error.status;
-        reply.os_errno = listing.error.os_errno;
-        reply.message = listing.error.message;
-        co_return reply.status == ISOGATE_OK ? Reason() : reason_of(reply);
+        const bool listed = listing.truncated || listing.reply.status == ISOGATE_OK;
+        co_return listed ? Reason() : reason_of(listing.reply);
       } catch (const ApiError& error) {
         refusal = error;
       }

@@ -67,7 +67,7 @@ void append_end(std::string& text, const ExecAnswer& answer, bool truncated) {
   } else {
     text += ",\"isolation\":null";
   }
-  if (!answer.message.empty()) append_text(text, "reason", answer.message);
+  if (!answer.reason.empty()) append_text(text, "reason", answer.reason);
 }
 
 void append_not_started(std::string& out, const std::optional<ApiError>& why) {
@@ -108,7 +108,7 @@ Task<void> write_answer(JsonAnswer& to, const ExecAnswer& answer, const KeptOutp
 Task<void> write_unknown(Exchange& exchange, const ExecAnswer& answer, const KeptOutput& kept) {
   const ApiError error{
       .code = Code::kOutcomeUnknown,
-      .message = "contact with the program was lost, so its outcome is not known: " + answer.message};
+      .message = "contact with the program was lost, so its outcome is not known: " + answer.reason};
   exchange.error_code = error.code_text();
   JsonAnswer out(exchange, error.http_status());
   out.text = error.opening();

@@ -151,8 +151,9 @@ void read_long_lived(const json& body, ParsedExec& parsed) {
     throw invalid_request("`wait_sec` must be 0 to " + std::to_string(kMostWaitSec));
   parsed.long_lived = background || wait;
   parsed.wait_sec = wait.value_or(0);
-  parsed.stdin_open = bool_field(body, "stdin_open").value_or(false);
-  if (parsed.stdin_open && !parsed.long_lived)
+  KeptTerms& terms = parsed.spec.terms;
+  terms.stdin_open = bool_field(body, "stdin_open").value_or(false);
+  if (terms.stdin_open && !parsed.long_lived)
     throw invalid_request("`stdin_open` needs `background` or `wait_sec`: give all of `stdin` otherwise");
 }
 
@@ -166,7 +167,7 @@ void read_pty(const json& body, ParsedExec& parsed) {
   call.rows = static_cast<uint16_t>(count_field(*pty, "rows", 1, kMostCells).value_or(24));
   check_members(*pty, "pty", kPtyFields);
   call.flags |= ISOGATE_EXEC_PTY;
-  parsed.pty = parsed.stdin_open = true;
+  parsed.spec.terms.pty = parsed.spec.terms.stdin_open = true;
   const auto is_term = [](const auto& each) { return each.first == "TERM"; };
   if (std::ranges::none_of(call.env, is_term)) call.env.emplace_back("TERM", "xterm-256color");
 }
@@ -210,6 +211,7 @@ ParsedExec parse_exec(json& body, const ExecConfig& rules, const std::string& sh
     if (name == "AGENT_ID") parsed.agent_in_env = value;
   }
   parsed.max_output_bytes = count_field(body, "max_output_bytes", 0, rules.max_max_output_bytes);
+  spec.terms.kept_bytes = parsed.max_output_bytes.value_or(rules.max_output_bytes);
   parsed.lines = bool_field(body, "lines").value_or(false);
   return parsed;
 }

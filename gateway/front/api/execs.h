@@ -16,9 +16,8 @@ struct ParsedExec {
   std::optional<std::string> stdin_text;  // as it came, in the encoding beside it
   std::string stdin_encoding;
   std::optional<uint64_t> max_output_bytes;  // of each of stdout and stderr
-  bool long_lived = false;                   // `background` or `wait_sec`; the next three with it alone
+  bool long_lived = false;                   // `background` or `wait_sec`; the next one with it alone
   double wait_sec = 0;
-  bool stdin_open = false, pty = false;
   bool lines = false;
   std::optional<std::string> agent_in_body, agent_in_env;
 };

@@ -327,7 +327,7 @@ Task<Listing> list_directory(App& app, Exchange& exchange, FileRequest request, 
     ListRequest wanted{.target = std::move(request.target), .recursive = recursive, .limit = limit};
     listing = co_await list_files(lease, std::move(wanted), exchange.memory, killer);
     if (killer.killed()) throw ClientGone{};
-    if (!listing.truncated) throw_unless_ok(app, lease, listing.error);
+    if (!listing.truncated) throw_unless_ok(app, lease, listing.reply);
   }
   co_await put_in_order(app, request.wanted.tenant, killer, listing.entries);
   co_return listing;
@@ -338,18 +338,10 @@ void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool clien
   if (client_gone) throw ClientGone{};
   if (reply.status == ISOGATE_OK) return;
   lease.note(reply.status);
-  ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
+  ApiError error = from_backend(reply.error());
   if (reply.status == ISOGATE_LOST)
     error.message = "contact with the backend was lost during the call: " + reply.message;
   throw error;
-}
-
-void throw_unless_ok(App& app, Lease& lease, const Error& error) {
-  ipc::Reply reply;
-  reply.status = error.status;
-  reply.os_errno = error.os_errno;
-  reply.message = error.message;
-  throw_unless_ok(app, lease, reply);
 }
 
 Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply,
@@ -357,7 +349,7 @@ Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply,
   if (reply.status != ISOGATE_RESOURCE_EXHAUSTED || reply.os_errno != EDQUOT)
     co_return throw_unless_ok(app, lease, reply);
   app.backends.judge(*lease.backend, lease.sandbox->row, reply);
-  ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
+  ApiError error = from_backend(reply.error());
   const auto asked = co_await ask_for_disk(*lease.sandbox, lease.channel);
   nlohmann::ordered_json details = nlohmann::ordered_json::object();
   if (attempted) details["attempted_bytes"] = *attempted;
@@ -404,7 +396,8 @@ FileTarget target_from_body(const json& body, PathField path) {
 
 FileTarget target_from_query(std::string path, std::string_view query) {
   check_path("path", path);
-  FileTarget target{.path = std::move(path)};
+  FileTarget target;
+  target.path = std::move(path);
   target.scope = parse_scope(query_parameter(query, "scope").value_or("workspace"));
   target.user = query_parameter(query, "user").value_or("");
   return target;

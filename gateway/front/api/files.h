@@ -83,6 +83,5 @@ Task<ipc::Reply> plain_call(App& app, Exchange& exchange, ipc::FileVerb verb, Fi
 Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply,
                                 std::optional<uint64_t> attempted);
 void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool client_gone = false);
-void throw_unless_ok(App& app, Lease& lease, const Error& error);
 
 }  // namespace isogate::front

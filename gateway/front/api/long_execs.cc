@@ -113,7 +113,7 @@ Task<void> send_journaled(App& app, Exchange& exchange) {
       body["stdout_bytes"] = end->stdout_bytes;
       body["stderr_bytes"] = end->stderr_bytes;
     }
-    body["duration_ms"] = end->duration_ms;
+    body["duration_ms"] = static_cast<uint64_t>(end->duration_ms);
     if (!end->reason.empty()) body["reason"] = end->reason;
   }
   co_await send_json(exchange, std::move(body));
@@ -285,11 +285,10 @@ constexpr Route kLongExecRoutes[] = {
 
 }  // namespace
 
-Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
-                                           const LongExec::Terms& terms, uint64_t also) {
+Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec, uint64_t also) {
   ByteShare memory(app.memory, exchange.principal.tenant);
   memory.hold(spec.bytes() + also);
-  const auto exec = std::make_shared<LongExec>(app, std::move(spec), terms, std::move(memory));
+  const auto exec = std::make_shared<LongExec>(app, std::move(spec), std::move(memory));
   asio::co_spawn(app.executor, exec->run(), asio::detached);
   Killer& client = exchange.watch_client();
   const OnKill on_kill(client, [exec] {
@@ -321,14 +320,9 @@ void keep_exec(App& app, const std::shared_ptr<LongExec>& exec) {
 }
 
 Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
-  const LongExec::Terms terms{
-      .kept_bytes = parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes),
-      .in_all = app.config.exec.spool_bytes,
-      .stdin_open = parsed.stdin_open,
-      .pty = parsed.pty};
-  const uint64_t answer_bytes = parsed.wait_sec > 0 ? 2 * terms.kept_bytes : 0;
+  const uint64_t answer_bytes = parsed.wait_sec > 0 ? 2 * parsed.spec.terms.kept_bytes : 0;
   exchange.memory.hold(answer_bytes);
-  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms);
+  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec));
   keep_exec(app, exec);
   if (parsed.wait_sec > 0) co_await wait_for_end(exchange, exec, seconds_of(parsed.wait_sec));
   if (exec->has_result() && (parsed.wait_sec > 0 || exec->refusal()))

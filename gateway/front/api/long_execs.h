@@ -12,8 +12,7 @@ namespace isogate::front {
 // Starts it, and waits until it is sent to its backend, or has ended. A client that disconnects before then
 // ends it. No call finds it before keep_exec(). `also`: bytes that are held beside the spec. Throws ApiError,
 // ClientGone.
-Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
-                                           const LongExec::Terms& terms, uint64_t also = 0);
+Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec, uint64_t also = 0);
 
 // Of one that an earlier gateway started: waits until its backend has found it, and its output up to these
 // offsets is there again, but no more than 10 s. False: it is not found by then. Throws ClientGone.

@@ -100,8 +100,7 @@ Task<bool> remove_from(App& app, std::string name, std::string sandbox_id, uint3
   // The engine refuses the gateway, not this caller.
   if (reply.status == ISOGATE_PERMISSION_DENIED)
     throw ApiError{.code = Code::kBackendUnavailable, .message = reply.message, .permanent = true};
-  if (reply.status != ISOGATE_OK && reply.status != ISOGATE_NOT_FOUND)
-    throw from_backend({reply.status, reply.os_errno, reply.message});
+  if (reply.status != ISOGATE_OK && reply.status != ISOGATE_NOT_FOUND) throw from_backend(reply.error());
   co_return reply.status == ISOGATE_OK;
 }
 

@@ -19,7 +19,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // null: its backend does not say.
-ordered_json disk_json(const std::optional<ipc::DiskUse>& use) {
+ordered_json disk_json(const std::optional<isogate_disk_use>& use) {
   if (!use) return nullptr;
   return {{"used_bytes", use->used_bytes},
           {"limit_bytes", use->limit_bytes == 0 ? ordered_json(nullptr) : ordered_json(use->limit_bytes)},

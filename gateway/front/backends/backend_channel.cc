@@ -52,6 +52,8 @@ std::chrono::seconds longest(const ipc::Call& call) {
   if (const auto* orphans = std::get_if<ipc::OrphansCall>(&call))
     return orphans->sandbox_id.empty() ? budget::kMeasure : budget::kClose;
   if (call.index() == kEvidence || std::holds_alternative<ipc::EnumerateCall>(call)) return budget::kMeasure;
+  if (const auto* file = std::get_if<ipc::FileCall>(&call))
+    return file->verb == ipc::FileVerb::kDiskUse ? budget::kDiskUse : budget::kMeasure;
   const auto* open = std::get_if<ipc::OpenCall>(&call);
   if (open != nullptr && (open->flags & ISOGATE_OPEN_RUNNING_ONLY) != 0) return budget::kMeasure;
   return budget::kOpen;
@@ -63,12 +65,12 @@ bool fits(size_t kind, std::optional<ipc::FileVerb> verb, const ipc::Reply& repl
   const auto& value = reply.value;
   if (kind == kProbe) return std::holds_alternative<ipc::Probe>(value);
   if (kind == kOpen) return std::holds_alternative<ipc::Opened>(value);
-  if (kind == kExec) return std::holds_alternative<ipc::ExecEnd>(value);
+  if (kind == kExec) return std::holds_alternative<isogate_exec_result>(value);
   if (kind == kEvidence) return std::holds_alternative<isogate_evidence>(value);
   if (verb == ipc::FileVerb::kRead || verb == ipc::FileVerb::kStat)
     return std::holds_alternative<ipc::Entry>(value);
   if (verb == ipc::FileVerb::kWrite) return std::holds_alternative<ipc::Written>(value);
-  if (verb == ipc::FileVerb::kDiskUse) return std::holds_alternative<ipc::DiskUse>(value);
+  if (verb == ipc::FileVerb::kDiskUse) return std::holds_alternative<isogate_disk_use>(value);
   return std::holds_alternative<std::monostate>(value);
 }
 

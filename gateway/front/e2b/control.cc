@@ -185,7 +185,7 @@ Task<std::string> ask_for_home(App& app, Exchange& exchange, const std::string& 
     throw ApiError{
         .code = answer.outcome == Outcome::kExited ? Code::kUnsupported : Code::kBackendUnavailable,
         .message = "the shell of the sandbox does not report where its home is: " +
-                   printable(error + answer.message, 300)};
+                   printable(error + answer.reason, 300)};
   co_return home;
 }
 

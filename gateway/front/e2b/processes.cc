@@ -117,7 +117,7 @@ ApiError outcome_error(const LongExec& exec) {
   if (exec.answer().outcome == Outcome::kTimedOut)
     return {.code = Code::kRequestTimeout, .message = "the process was killed: its time was over"};
   return {.code = Code::kOutcomeUnknown,
-          .message = "how the process ended is not known: " + exec.answer().message};
+          .message = "how the process ended is not known: " + exec.answer().reason};
 }
 
 ApiError connection_over() {
@@ -241,13 +241,9 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
   parsed.spec.tenant = exchange.principal.tenant;
   parsed.spec.agent = exchange.agent_param;
   parsed.spec.request_id = exchange.request_id;
-  parsed.spec.existing = true;  // one that is being ended must not come back as another
-  const LongExec::Terms terms{.kept_bytes = app.config.exec.max_output_bytes,
-                              .in_all = app.config.exec.spool_bytes,
-                              .stdin_open = parsed.stdin_open,
-                              .pty = parsed.pty};
+  parsed.spec.existing = true;                  // one that is being ended must not come back as another
   const uint64_t listed = parsed.spec.bytes();  // what List says of it
-  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, listed);
+  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), listed);
   keep_exec(app, exec);
   if (exec->taken()) {
     forget_processes(app);

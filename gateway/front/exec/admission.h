@@ -86,7 +86,6 @@ class Admission {
   [[nodiscard]] uint32_t running() const { return running_ - stranded_; }
   [[nodiscard]] uint32_t waiting() const { return waiting_; }
   [[nodiscard]] uint32_t running(std::string_view sandbox_id) const;
-  [[nodiscard]] const Limits& limits() const { return limits_; }
 
  private:
   struct Waiter {

@@ -19,9 +19,7 @@ std::string too_many() {
 
 ArtifactWatch::ArtifactWatch(Lease& lease, const ExecSpec& spec, ByteShare& memory)
     : lease_(lease),
-      request_{.target = {.path = spec.artifact_dir.value_or(""),
-                          .user = spec.call.user,
-                          .request_id = spec.request_id},
+      request_{.target = {{.path = spec.artifact_dir.value_or(""), .user = spec.call.user}, spec.request_id},
                .recursive = true,
                .limit = kMostEntries},
       memory_(memory) {}
@@ -29,11 +27,10 @@ ArtifactWatch::ArtifactWatch(Lease& lease, const ExecSpec& spec, ByteShare& memo
 asio::awaitable<void> ArtifactWatch::before(Killer& killer) {
   Listing listing = co_await list_files(lease_, request_, memory_, killer);
   if (killer.killed()) co_return;
-  if (listing.error.status == ISOGATE_NOT_FOUND) co_return;
-  lease_.note(listing.error.status);
-  if (listing.error.status != ISOGATE_OK)
-    throw from_backend(
-        {listing.error.status, listing.error.os_errno, "artifact_dir: " + listing.error.message});
+  if (listing.reply.status == ISOGATE_NOT_FOUND) co_return;
+  lease_.note(listing.reply.status);
+  listing.reply.message = "artifact_dir: " + listing.reply.message;
+  if (listing.reply.status != ISOGATE_OK) throw from_backend(listing.reply.error());
   if (listing.truncated) {
     throw invalid_request(too_many() + ": too many to see what is new");
   }
@@ -45,16 +42,16 @@ asio::awaitable<void> ArtifactWatch::before(Killer& killer) {
 asio::awaitable<void> ArtifactWatch::after(ExecAnswer& answer, Killer& killer) {
   Listing listing = co_await list_files(lease_, request_, memory_, killer);
   if (killer.killed()) {
-    answer.message = "its artifacts could not be listed within its timeout";
+    answer.reason = "its artifacts could not be listed within its timeout";
     co_return;
   }
-  if (listing.error.status == ISOGATE_NOT_FOUND) co_return;
-  lease_.note(listing.error.status);
-  if (listing.error.status != ISOGATE_OK) {
-    answer.message = "its artifacts could not be listed: " + listing.error.message;
+  if (listing.reply.status == ISOGATE_NOT_FOUND) co_return;
+  lease_.note(listing.reply.status);
+  if (listing.reply.status != ISOGATE_OK) {
+    answer.reason = "its artifacts could not be listed: " + listing.reply.message;
     co_return;
   }
-  if (listing.truncated) answer.message = "not all of its artifacts are listed: " + too_many();
+  if (listing.truncated) answer.reason = "not all of its artifacts are listed: " + too_many();
   answer.artifact_prefix = artifact_prefix(request_.target.path);
   for (auto& entry : listing.entries) {
     if (entry.type != ISOGATE_ENTRY_REGULAR || known_.contains(entry.name)) continue;

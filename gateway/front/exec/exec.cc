@@ -209,10 +209,12 @@ asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& ki
 // What is kept of an end.
 struct Ending {
   std::string request_id, exec_id, tenant, agent, backend;
-  std::optional<double> ms;  // none: not known, or nothing ran
   ExecOutcome how;
 
   void record(App& app) const {
+    const bool known = how.outcome != Outcome::kUnknown && how.outcome != Outcome::kNotStarted;
+    std::optional<double> ms;  // none: not known, or nothing ran
+    if (known && how.duration_ms > 0) ms = how.duration_ms;
     app.metrics.exec_ended(backend, outcome_name(how.outcome), ms ? std::optional(*ms / 1000) : std::nullopt);
     app.state->exec_closed(exec_id, how);
     log::info("exec_ended", {{"request_id", log::Own{request_id}},
@@ -227,21 +229,14 @@ struct Ending {
 };
 
 Ending ending_of(ExecSpec& spec, const ExecAnswer& answer) {
-  const bool known = answer.outcome != Outcome::kUnknown && answer.outcome != Outcome::kNotStarted;
-  return {.request_id = std::move(spec.request_id),
-          .exec_id = answer.exec_id,
-          .tenant = std::move(spec.tenant),
-          .agent = std::move(spec.agent),
-          .backend = answer.backend,
-          .ms = known && answer.duration_ms > 0 ? std::optional(answer.duration_ms) : std::nullopt,
-          .how = {.ended_ms = wall_clock_ms(),
-                  .outcome = answer.outcome,
-                  .exit_code = answer.exit_code,
-                  .signal = answer.signal,
-                  .reason = answer.message,
-                  .stdout_bytes = answer.stdout_bytes,
-                  .stderr_bytes = answer.stderr_bytes,
-                  .duration_ms = static_cast<uint64_t>(answer.duration_ms)}};
+  Ending ending{.request_id = std::move(spec.request_id),
+                .exec_id = answer.exec_id,
+                .tenant = std::move(spec.tenant),
+                .agent = std::move(spec.agent),
+                .backend = answer.backend,
+                .how = answer};
+  ending.how.ended_ms = wall_clock_ms();
+  return ending;
 }
 
 // One exec in flight.
@@ -290,7 +285,7 @@ class Flight {
   void conclude(const ipc::Reply& reply);
   [[nodiscard]] bool may_be_sampled() const;
   [[nodiscard]] bool proves_execs() const;
-  std::string where_it_ran(const ipc::ExecEnd& end);
+  std::string where_it_ran(const isogate_exec_result& end);
   void journal_start();
   void journal_end(std::array<std::shared_ptr<Stream>, 2> pipes);
   void give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took);
@@ -391,7 +386,7 @@ bool Flight::goes_on(const ipc::Reply& reply) const {
 void Flight::arm_timer() {
   if (!spec_.rejoin)
     spec_.terms.deadline_ms = steady_date_ms() + static_cast<int64_t>(spec_.timeout_sec * 1000);
-  const double left = spec_.rejoin ? static_cast<double>(spec_.rejoin->deadline_ms - steady_date_ms()) / 1000
+  const double left = spec_.rejoin ? static_cast<double>(spec_.terms.deadline_ms - steady_date_ms()) / 1000
                                    : spec_.timeout_sec;
   const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(std::max(left, 0.0)));
@@ -406,7 +401,7 @@ void Flight::arm_timer() {
 // does not wait for them.
 asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
   if (cancel_->fired() && !timed_out_) {
-    answer_.message = "its artifacts were not listed: it was killed";
+    answer_.reason = "its artifacts were not listed: it was killed";
     co_return;
   }
   listing_ = Killer();
@@ -415,9 +410,9 @@ asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
   try {
     co_await artifacts.after(answer_, listing_);
   } catch (const ApiError& error) {
-    answer_.message = "its artifacts could not be listed: " + error.message;
+    answer_.reason = "its artifacts could not be listed: " + error.message;
   } catch (const std::exception& error) {
-    answer_.message = "its artifacts could not be listed: " + std::string(error.what());
+    answer_.reason = "its artifacts could not be listed: " + std::string(error.what());
   }
   timer_.cancel();
 }
@@ -451,12 +446,12 @@ void Flight::journal_end(std::array<std::shared_ptr<Stream>, 2> pipes) {
 void Flight::close_journal() {
   if (!std::exchange(journaled_, false)) return;
   answer_.outcome = Outcome::kUnknown;
-  answer_.message = "an internal error; the log has it";
+  answer_.reason = "an internal error; the log has it";
   ending_of(spec_, answer_).record(app_);
 }
 
 void Flight::give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took) {
-  if (const auto* end = std::get_if<ipc::ExecEnd>(&reply.value))
+  if (const auto* end = std::get_if<isogate_exec_result>(&reply.value))
     start_.ended(took - std::chrono::nanoseconds(std::min<uint64_t>(end->wall_ns, INT64_MAX)));
   start_.release();
   if (ticket_.use_count() > 1) ticket_->strand();
@@ -470,7 +465,7 @@ bool Flight::proves_execs() const {
 
 // Empty: it ran under no less than its sandbox was accepted with, by its own proof where its backend gives
 // one.
-std::string Flight::where_it_ran(const ipc::ExecEnd& end) {
+std::string Flight::where_it_ran(const isogate_exec_result& end) {
   if ((end.flags & ISOGATE_RESULT_PROVEN) != 0) {
     const uint32_t accepted = answer_.isolation;
     answer_.isolation = std::min(end.isolation, accepted);
@@ -499,13 +494,13 @@ void Flight::conclude(const ipc::Reply& reply) {
   if (reply.status != ISOGATE_OK) {
     answer_.outcome = Outcome::kUnknown;
     answer_.isolation_known = !proves_execs();
-    answer_.message = reply.message;
+    answer_.reason = reply.message;
     return;
   }
-  const auto& end = std::get<ipc::ExecEnd>(reply.value);
+  const auto& end = std::get<isogate_exec_result>(reply.value);
   if (const std::string unproven = where_it_ran(end); !unproven.empty()) {
     answer_.outcome = Outcome::kUnknown;
-    answer_.message = unproven;
+    answer_.reason = unproven;
     lease_.distrust();
     log::error("exec_isolation_not_proven",
                {{"exec_id", answer_.exec_id}, {"backend", answer_.backend}, {"reason", unproven}});
@@ -524,7 +519,7 @@ void Flight::conclude(const ipc::Reply& reply) {
   } else if ((end.flags & ISOGATE_RESULT_PIDS_EXCEEDED) != 0) {
     answer_.outcome = Outcome::kKilled;
     answer_.exit_code = kKilledExit;
-    answer_.message = "it had more processes and threads than `cgroup.max_pids`";
+    answer_.reason = "it had more processes and threads than `cgroup.max_pids`";
   } else if ((end.flags & ISOGATE_RESULT_KILLED) != 0) {
     answer_.outcome = timed_out_ ? Outcome::kTimedOut : Outcome::kKilled;
     answer_.exit_code = timed_out_ ? kTimeoutExit : kKilledExit;
@@ -615,7 +610,7 @@ asio::awaitable<ExecAnswer> Flight::fly() {
   }
   if (spec_.artifact_dir && reply.status == ISOGATE_OK) co_await list_artifacts(artifacts);
   journal_end({std::move(standard_out), std::move(standard_err)});
-  if (refused) throw from_backend({reply.status, reply.os_errno, reply.message});
+  if (refused) throw from_backend(reply.error());
   co_return answer_;
 }
 
@@ -638,20 +633,12 @@ uint64_t ExecSpec::bytes() const {
 asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, Killer& killer,
                                      ByteShare& memory) {
   if (app.draining) throw draining();
-  uint64_t needed = 0;
-  if (!spec.call.user.empty()) needed |= ISOGATE_CAP_USER;
-  if ((spec.call.flags & ISOGATE_EXEC_PTY) != 0) needed |= ISOGATE_CAP_PTY;
-  if ((spec.call.flags & ISOGATE_EXEC_MERGE_STDERR) != 0) needed |= ISOGATE_CAP_MERGE_STDERR;
-  needed |= spec.needed_limits();
-  const Wanted wanted{.tenant = spec.tenant,
-                      .agent = spec.agent,
-                      .backend = spec.backend,
-                      .min_isolation = spec.min_isolation,
-                      .capabilities = needed,
-                      .request_id = spec.request_id,
-                      .existing = spec.existing || spec.rejoin.has_value(),
-                      .running = spec.rejoin.has_value()};
-  std::optional<Lease> held(co_await app.sandboxes.acquire(wanted));
+  spec.capabilities = spec.needed_limits();
+  if (!spec.call.user.empty()) spec.capabilities |= ISOGATE_CAP_USER;
+  if ((spec.call.flags & ISOGATE_EXEC_PTY) != 0) spec.capabilities |= ISOGATE_CAP_PTY;
+  if ((spec.call.flags & ISOGATE_EXEC_MERGE_STDERR) != 0) spec.capabilities |= ISOGATE_CAP_MERGE_STDERR;
+  if (spec.rejoin) spec.existing = spec.running = true;
+  std::optional<Lease> held(co_await app.sandboxes.acquire(spec));
   if (killer.killed() && !spec.rejoin) throw ClientGone{};
   Admission::Ticket ticket;
   StartWindow::Slot start;
@@ -663,9 +650,9 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
     start = co_await start_slot(app, *held, killer);
   }
   // While it waited the policy may have changed, and its sandbox.
-  while (!app.sandboxes.still_good(*held, wanted)) {
+  while (!app.sandboxes.still_good(*held, spec)) {
     held.reset();
-    held.emplace(co_await app.sandboxes.acquire(wanted));
+    held.emplace(co_await app.sandboxes.acquire(spec));
     if (killer.killed() && !spec.rejoin) throw ClientGone{};
   }
   Lease& lease = *held;
@@ -678,7 +665,7 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
 
 void give_up_exec(App& app, ExecSpec& spec, ExecAnswer& answer, const std::string& why) {
   answer.outcome = Outcome::kUnknown;
-  answer.message = why;
+  answer.reason = why;
   answer.goes_on = false;
   ending_of(spec, answer).record(app);
 }

@@ -16,6 +16,7 @@
 #include "gateway/front/base/api_error.h"
 #include "gateway/front/base/byte_budget.h"
 #include "gateway/front/base/killer.h"
+#include "gateway/front/sandboxes/sandbox.h"
 #include "gateway/front/state/state.h"
 #include "gateway/ipc/messages.h"
 #include "isogate/kept_exec.h"
@@ -32,53 +33,40 @@ struct KeptEnds {
   bool detached = false;
 };
 
-// An exec that was started before, and still runs.
-struct Rejoin {
-  std::string exec_id;
-  int64_t started_ms = 0;
-  int64_t deadline_ms = 0;  // as of steady_date_ms()
-  uint32_t isolation = 0;   // of its sandbox
-};
-
-struct ExecSpec {
-  std::string tenant, agent, request_id;
-  ipc::ExecCall call;                              // the request's part; run_exec fills in the rest
-  std::string shown;                               // short and printable, for the journal
-  std::shared_ptr<const std::string> stdin_bytes;  // null: no stdin, unless `call` has one
-  double timeout_sec = 0;
-  std::optional<std::string> artifact_dir, backend;
-  std::optional<uint32_t> min_isolation;
-  std::shared_ptr<KeptEnds> kept;  // null: it ends with the gateway
-  std::optional<Rejoin> rejoin;
-  bool existing = false;  // it creates no sandbox: sandbox_not_found if there is none
-  KeptTerms terms;        // with `kept`; run_exec fills in its deadline
-
-  [[nodiscard]] uint64_t bytes() const;          // of what it has from the request
-  [[nodiscard]] uint64_t needed_limits() const;  // ISOGATE_CAP_LIMIT_*
-};
-
 struct Artifact {
   std::string name;  // below artifact_dir
   uint64_t size = 0;
 };
 
-struct ExecAnswer {
+// `reason`: why, when unknown; which artifacts are missing. Its end has no date yet.
+struct ExecAnswer : ExecOutcome {
   std::string exec_id, backend;
   int64_t started_ms = 0;  // since 1970
-  Outcome outcome = Outcome::kUnknown;
-  std::optional<int32_t> exit_code;  // none: unknown
-  int32_t signal = 0;
   uint32_t isolation = 0;
   bool isolation_known = true;  // false: `isolation` is that of its sandbox, and was not proven for this exec
-  uint64_t stdout_bytes = 0, stderr_bytes = 0;
-  double duration_ms = 0, cpu_ms = 0;
+  double cpu_ms = 0;
   uint64_t max_rss_bytes = 0;
   bool left_behind = false;  // something it started could not be ended in time
   std::vector<Artifact> artifacts;
   std::string artifact_prefix;  // + name = path; once, since a directory's name may be 4,095 bytes
-  std::string message;          // why, when unknown; which artifacts are missing
   bool found = false;           // a rejoined one was there
   bool goes_on = false;         // contact was lost, and its backend keeps it: it may be rejoined
+};
+
+// run_exec fills in what it wants of its sandbox beyond the request: `capabilities`, `running`.
+struct ExecSpec : Wanted {
+  ipc::ExecCall call;                              // the request's part; run_exec fills in the rest
+  std::string shown;                               // short and printable, for the journal
+  std::shared_ptr<const std::string> stdin_bytes;  // null: no stdin, unless `call` has one
+  double timeout_sec = 0;
+  std::optional<std::string> artifact_dir;
+  std::shared_ptr<KeptEnds> kept;    // null: it ends with the gateway
+  std::optional<ExecAnswer> rejoin;  // what is known of one that was started before, and still runs
+  KeptTerms terms;                   // of a long-lived one; run_exec fills in its deadline
+  bool found_later = true;           // of a long-lived one: who knows its id may ask for it after its call
+
+  [[nodiscard]] uint64_t bytes() const;          // of what it has from the request
+  [[nodiscard]] uint64_t needed_limits() const;  // ISOGATE_CAP_LIMIT_*
 };
 
 // Where the bytes go. Both calls may wait: the program is then held by its full pipe.

@@ -22,6 +22,11 @@ constexpr std::chrono::milliseconds kRejoinPause{500};
 constexpr std::chrono::seconds kDiskWithin{5};       // after a kill
 constexpr std::chrono::seconds kKnownGoneWithin{3};  // of a backend host, after its ends of pipes
 
+// Of each stream, including the disk. One that nobody finds by its id has no more than it has in memory.
+uint64_t bytes_in_all(const App& app, const ExecSpec& spec) {
+  return spec.found_later ? app.config.exec.spool_bytes : 0;
+}
+
 ApiError no_input() { return exec_ended("the exec takes no input: its stdin is closed"); }
 
 ApiError contact_lost() {
@@ -33,30 +38,25 @@ ApiError contact_lost() {
 
 }  // namespace
 
-LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
+LongExec::LongExec(App& app, ExecSpec spec, ByteShare memory)
     : app_(app),
       spec_(std::move(spec)),
-      terms_(terms),
+      terms_(spec_.terms),
       memory_(std::move(memory)),
       tenant_(spec_.tenant),
       agent_(spec_.agent),
       command_(spec_.shown),
       changes_(app.executor),
       at_end_(app.executor),
-      out_(app.spool, tenant_, terms.kept_bytes, terms.in_all),
-      error_(app.spool, tenant_, terms.pty ? 0 : terms.kept_bytes, terms.in_all),
+      out_(app.spool, tenant_, terms_.kept_bytes, bytes_in_all(app, spec_)),
+      error_(app.spool, tenant_, terms_.pty ? 0 : terms_.kept_bytes, bytes_in_all(app, spec_)),
       patience_(app.executor) {
-  if (!terms.ends_with_gateway) spec_.kept = ends_;
-  spec_.terms = {
-      .deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty, .kept_bytes = terms.kept_bytes};
+  if (spec_.found_later) spec_.kept = ends_;
   if (!spec_.rejoin) return;
   make_ends();
   rejoined_ = looked_for_ = true;
   ends_->kept = true;
-  answer_.exec_id = spec_.rejoin->exec_id;
-  answer_.started_ms = spec_.rejoin->started_ms;
-  answer_.isolation = spec_.rejoin->isolation;
-  answer_.backend = spec_.backend.value_or("");
+  answer_ = *spec_.rejoin;
 }
 
 void LongExec::make_ends() {
@@ -93,14 +93,14 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
   spec.agent = sandbox.agent_id;
   spec.request_id = row.request_id;
   spec.shown = row.command;
-  spec.backend = row.backend;
-  spec.rejoin = Rejoin{row.exec_id, row.started_ms, row.kept->deadline_ms, sandbox.isolation};
-  return std::make_shared<LongExec>(app, std::move(spec),
-                                    LongExec::Terms{.kept_bytes = row.kept->kept_bytes,
-                                                    .in_all = app.config.exec.spool_bytes,
-                                                    .stdin_open = row.kept->stdin_open,
-                                                    .pty = row.kept->pty},
-                                    ByteShare(app.memory, row.tenant));
+  spec.terms = *row.kept;
+  ExecAnswer& known = spec.rejoin.emplace();
+  known.exec_id = row.exec_id;
+  known.backend = row.backend;
+  known.started_ms = row.started_ms;
+  known.isolation = sandbox.isolation;
+  known.goes_on = true;
+  return std::make_shared<LongExec>(app, std::move(spec), ByteShare(app.memory, row.tenant));
 }
 
 Task<void> LongExec::run() {
@@ -114,8 +114,8 @@ Task<void> LongExec::run() {
     refusal_ = exec_ended("the exec was killed before it started");
   } catch (const std::exception& error) {
     log::error("exec_failed", {{"request_id", request_id}, {"reason", error.what()}});
-    answer_.message = "an internal error; the log has it";
-    if (!taken()) refusal_ = ApiError{.code = Code::kInternal, .message = answer_.message};
+    answer_.reason = "an internal error; the log has it";
+    if (!taken()) refusal_ = ApiError{.code = Code::kInternal, .message = answer_.reason};
   }
   if (refusal_) answer_.outcome = Outcome::kNotStarted;
   end();
@@ -124,11 +124,10 @@ Task<void> LongExec::run() {
 Task<ExecAnswer> LongExec::run_and_rejoin() {
   ExecAnswer answer;
   if (spec_.rejoin) {
-    answer = answer_;
-    answer.goes_on = true;
+    answer = *spec_.rejoin;
   } else {
     answer = co_await run_exec(app_, spec_, *this, killer_, memory_);
-    spec_.rejoin = Rejoin{answer.exec_id, answer.started_ms, spec_.terms.deadline_ms, answer.isolation};
+    if (answer.goes_on) spec_.rejoin = answer;
   }
   while (answer.goes_on && !detached()) answer = co_await rejoin(std::move(answer));
   co_return answer;
@@ -160,7 +159,7 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
       open_ends();
       ExecAnswer answer = co_await run_exec(app_, spec_, *this, killer_, memory_);
       if (!answer.goes_on || answer.found || detached()) co_return answer;
-      why = "its backend could not be asked for it: " + answer.message;
+      why = "its backend could not be asked for it: " + answer.reason;
     } catch (const ClientGone&) {
       why = "it was killed before its backend could be asked for it";
     } catch (const ApiError& error) {

@@ -27,17 +27,9 @@ using Offsets = std::array<std::optional<uint64_t>, 2>;  // of stdout and stderr
 
 class LongExec final : public Output, public std::enable_shared_from_this<LongExec> {
  public:
-  struct Terms {
-    size_t kept_bytes = 0;    // of each stream, in memory
-    uint64_t in_all = 0;      // likewise, including the disk; no more than kept_bytes: nothing on disk
-    bool stdin_open = false;  // after the bytes that the request has
-    bool pty = false;
-    bool ends_with_gateway = false;  // its backend does not keep it for the next one
-  };
-
   // It owns `memory`. With `spec.rejoin` it is taken() already and has its descriptors; throws ApiError when
   // there are none.
-  LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory);
+  LongExec(App& app, ExecSpec spec, ByteShare memory);
   ~LongExec() override;
 
   // From the admission to its end; once. A refusal is kept as refusal(), nothing is thrown.
@@ -156,7 +148,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
 
   App& app_;
   ExecSpec spec_;
-  const Terms terms_;
+  const KeptTerms terms_;
   ByteShare memory_;
   const std::string tenant_, agent_, command_;
   Changes changes_;

@@ -28,23 +28,23 @@ std::string peer_key(std::string_view ip) {
   return bytes.substr(0, bytes.size() == 16 ? 8 : 4);
 }
 
-Result<Authenticator> Authenticator::make(const Options& options) {
+Result<Authenticator> Authenticator::make(const Config& config, const std::string& local_key_sha256,
+                                          const std::vector<uint32_t>& peer_uids) {
   Authenticator made;
-  made.peer_uids_ = options.peer_uids;
-  made.anonymous_loopback_ = options.anonymous_loopback;
-  std::vector<KeyConfig> keys = options.keys;
-  if (!options.local_key_sha256.empty())
-    keys.push_back({"local.key", std::string(kLocalTenant), options.local_key_sha256});
-  for (const KeyConfig& config : keys) {
-    std::string hash = to_lower(config.sha256);
+  made.peer_uids_ = peer_uids;
+  made.anonymous_loopback_ = config.anonymous == "loopback" && !config.require_remote;
+  std::vector<KeyConfig> keys = config.keys;
+  if (!local_key_sha256.empty()) keys.push_back({"local.key", std::string(kLocalTenant), local_key_sha256});
+  for (const KeyConfig& key : keys) {
+    std::string hash = to_lower(key.sha256);
     if (hash.size() != 64 || hash.find_first_not_of("0123456789abcdef") != std::string::npos)
-      return invalid("key `" + config.name + "`: sha256 must be the 64 hex digits of the key's SHA-256");
-    if (config.tenant.empty()) return invalid("key `" + config.name + "`: tenant must not be empty");
+      return invalid("key `" + key.name + "`: sha256 must be the 64 hex digits of the key's SHA-256");
+    if (key.tenant.empty()) return invalid("key `" + key.name + "`: tenant must not be empty");
     for (const Key& other : made.keys_)
       if (other.hash == hash)
-        return invalid("key `" + config.name + "` is the same key as `" + other.principal.key_name +
+        return invalid("key `" + key.name + "` is the same key as `" + other.principal.key_name +
                        "`; each needs a key of its own");
-    made.keys_.push_back({std::move(hash), {config.tenant, config.name}});
+    made.keys_.push_back({std::move(hash), {key.tenant, key.name}});
   }
   return made;
 }

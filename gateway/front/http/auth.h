@@ -28,14 +28,10 @@ inline constexpr size_t kMaxTokenBytes = 1024;
 
 class Authenticator {
  public:
-  struct Options {
-    std::vector<KeyConfig> keys;
-    std::string local_key_sha256;  // 64 hex digits; empty: there is no local.key
-    std::vector<uint32_t> peer_uids;
-    bool anonymous_loopback = false;
-  };
-  // Fails on a hash that is not 64 hex digits and on one key for two principals.
-  static Result<Authenticator> make(const Options& options);
+  // `local_key_sha256`: 64 hex digits; empty: there is no local.key. Fails on a hash that is not 64 hex
+  // digits and on one key for two principals.
+  static Result<Authenticator> make(const Config& config, const std::string& local_key_sha256,
+                                    const std::vector<uint32_t>& peer_uids);
 
   // Compares with every stored hash, in constant time.
   [[nodiscard]] std::optional<Principal> by_key(std::string_view presented) const;

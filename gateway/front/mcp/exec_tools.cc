@@ -133,13 +133,9 @@ Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, json request, size_t k
                                               std::move(*parsed.stdin_text), parsed.stdin_encoding);
     parsed.spec.stdin_bytes = std::make_shared<const std::string>(std::move(bytes));
   }
-  const LongExec::Terms terms{
-      .kept_bytes = kept_bytes,
-      .in_all = call.may_go_on ? call.app.config.exec.spool_bytes : 0,  // else nobody finds it by its id
-      .stdin_open = false,
-      .pty = false,
-      .ends_with_gateway = !call.may_go_on};
-  const auto exec = co_await start_exec(call.app, call.exchange, std::move(parsed.spec), terms);
+  parsed.spec.terms.kept_bytes = kept_bytes;
+  parsed.spec.found_later = call.may_go_on;
+  const auto exec = co_await start_exec(call.app, call.exchange, std::move(parsed.spec));
   if (exec->refusal()) throw *exec->refusal();
   co_return exec;
 }
@@ -174,7 +170,7 @@ std::string ending_text(const ExecAnswer& answer) {
     case Outcome::kExited:
       return "exit code " + std::to_string(answer.exit_code.value_or(-1));
     case Outcome::kUnknown:
-      return "its outcome is not known: " + answer.message;
+      return "its outcome is not known: " + answer.reason;
     case Outcome::kSignaled:
       return "ended by " + signal_name(answer.signal);
     case Outcome::kTimedOut:

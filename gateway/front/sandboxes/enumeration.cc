@@ -78,7 +78,7 @@ asio::awaitable<Result<void>> enumerate(std::shared_ptr<BackendChannel> channel,
   if (!sound) co_return invalid("a malformed listing, or one without end");
   co_await state->done.wait();
   const ipc::Reply& reply = state->reply;
-  if (reply.status != ISOGATE_OK) co_return Error{reply.status, reply.os_errno, reply.message};
+  if (reply.status != ISOGATE_OK) co_return reply.error();
   co_return Result<void>();
 }
 

@@ -69,14 +69,7 @@ ipc::FileCall file_call(const Lease& lease, ipc::FileVerb verb, FileTarget targe
   call.call.request_id = std::move(target.request_id);
   call.verb = verb;
   call.sandbox_id = lease.sandbox->row.sandbox_id;
-  call.path = std::move(target.path);
-  call.path_to = std::move(target.path_to);
-  call.user = std::move(target.user);
-  call.scope = target.scope;
-  call.flags = target.flags;
-  call.mode = target.mode;
-  call.offset = target.offset;
-  call.limit = target.limit;
+  static_cast<ipc::FileArguments&>(call) = std::move(target);
   return call;
 }
 
@@ -106,10 +99,13 @@ asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, ByteShare
   const OnKill on_kill(killer, [&transfer] { transfer.cancel(); });
   Listing listing;
   co_await collect(transfer, listing, request.limit, memory);
-  const ipc::Reply reply = co_await transfer.reply();
-  const bool too_deep = reply.status == ISOGATE_RESOURCE_EXHAUSTED && reply.os_errno == ENAMETOOLONG;
-  if (!too_deep) listing.error = {reply.status, reply.os_errno, reply.message};
-  if (too_deep) listing.truncated = true;
+  listing.reply = co_await transfer.reply();
+  const bool too_deep =
+      listing.reply.status == ISOGATE_RESOURCE_EXHAUSTED && listing.reply.os_errno == ENAMETOOLONG;
+  if (too_deep) {
+    listing.truncated = true;
+    listing.reply.status = ISOGATE_OK;
+  }
   co_return listing;
 }
 

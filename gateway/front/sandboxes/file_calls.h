@@ -15,10 +15,8 @@
 
 namespace isogate::front {
 
-struct FileTarget {
-  std::string path, path_to, user, request_id;
-  uint32_t scope = ISOGATE_SCOPE_WORKSPACE, flags = 0, mode = 0;
-  uint64_t offset = 0, limit = 0;
+struct FileTarget : ipc::FileArguments {
+  std::string request_id;
   // How long the backend may transfer no byte; also the limit for a reply without bytes.
   std::chrono::seconds idle{30};
 };
@@ -30,7 +28,7 @@ struct ListRequest {
 };
 
 struct Listing {
-  Error error{ISOGATE_OK, 0, {}};
+  ipc::Reply reply;
   std::vector<ipc::Entry> entries;
   // There were more than `limit`, 16 MiB of names, or directories deeper than a path can name.
   bool truncated = false;

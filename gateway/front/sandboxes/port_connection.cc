@@ -8,7 +8,6 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/write.hpp>
-#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -34,7 +33,7 @@ ApiError refusal_of(const ipc::Reply& reply, uint16_t port) {
     return {.code = Code::kInternal,
             .message =
                 "the backend ended the connection to port " + std::to_string(port) + " before it was there"};
-  return from_backend({reply.status, reply.os_errno, reply.message});
+  return from_backend(reply.error());
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ struct Sandbox {
   std::chrono::steady_clock::time_point end_again;  // not before, once expired
   size_t execs = 0;
   Limits in_force;                                   // as measured at its last open; 0: not known, or none
-  std::optional<ipc::DiskUse> disk;                  // as its backend said last; none: it does not say
+  std::optional<isogate_disk_use> disk;              // as its backend said last; none: it does not say
   std::unordered_set<std::function<void()>*> kills;  // OnSandboxEnd's
   // Running watches. They are no calls: they keep it neither from becoming idle nor from being
   // closed.

@@ -130,7 +130,7 @@ struct SandboxChanges::Opening {
       else if (for_a_call)
         sandbox.left_over = true;
     }
-    ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
+    ApiError error = from_backend(reply.error());
     if (reply.status == ISOGATE_LOST) {  // nothing of the tenant's had started
       error.code = Code::kBackendUnavailable;
       error.retry_after_sec = 1;
@@ -160,7 +160,7 @@ struct SandboxChanges::Opening {
   asio::awaitable<isogate_status> attach() {
     const ipc::Reply reply = co_await send(0);
     if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST) co_return reply.status;
-    if (reply.status != ISOGATE_OK) throw from_backend({reply.status, reply.os_errno, reply.message});
+    if (reply.status != ISOGATE_OK) throw from_backend(reply.error());
     opened = std::get<ipc::Opened>(reply.value);
     sandbox.runs = runs();
     take();
@@ -255,7 +255,7 @@ struct SandboxChanges::Opening {
       if (reply.status != ISOGATE_OK && !channel->connected()) throw is_restarting(config.name);
       if (reply.status == ISOGATE_SANDBOX_LOST) {
         row.state = SandboxRow::State::kLost;
-        throw from_backend({reply.status, reply.os_errno, reply.message});
+        throw from_backend(reply.error());
       }
       if (reply.status == ISOGATE_OK)
         evidence = std::get<isogate_evidence>(reply.value);
@@ -431,7 +431,7 @@ asio::awaitable<void> SandboxChanges::close_in(Sandbox& sandbox, std::shared_ptr
   const uint32_t mode = sandbox.closing.value_or(ISOGATE_CLOSE_STOP);
   const ipc::Reply reply = co_await ask_to_close(sandbox, channel, mode, request_id);
   if (!has_it(sandbox, *channel, reply)) sandbox.open_in.reset();
-  if (reply.status != ISOGATE_OK) throw from_backend({reply.status, reply.os_errno, reply.message});
+  if (reply.status != ISOGATE_OK) throw from_backend(reply.error());
   sandbox.closed();
 }
 

@@ -53,8 +53,6 @@ asio::awaitable<void> act_on_each(asio::any_io_executor executor, size_t count, 
   if (workers > 0) co_await end.wait();
 }
 
-constexpr std::chrono::seconds kFilesPatience{30};
-
 // Whatever is not known for sure is a file.
 asio::awaitable<bool> has_no_files(const Sandbox& sandbox, std::shared_ptr<BackendChannel> channel) {
   auto ends = make_pipe();
@@ -66,11 +64,8 @@ asio::awaitable<bool> has_no_files(const Sandbox& sandbox, std::shared_ptr<Backe
   call.sandbox_id = sandbox.row.sandbox_id;
   call.limit = 1;
   call.body = std::move(ends->write);
-  auto limit = Cancel::make(channel->executor());
-  if (!limit) co_return false;
-  (*limit)->fire_after(kFilesPatience);
   OnBehalf whose(sandbox.row.tenant, nullptr);
-  const ipc::Reply reply = co_await channel->call(std::move(call), *limit, std::move(whose));
+  const ipc::Reply reply = co_await channel->call(std::move(call), nullptr, std::move(whose));
   co_return reply.status == ISOGATE_OK&& bytes_in(pipe.native_handle()) == 0u;
 }
 

@@ -9,7 +9,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr size_t kMostLookedAt = 1000;
-constexpr std::chrono::seconds kLookPatience{1}, kDiskPatience{5};
+constexpr std::chrono::seconds kLookPatience{1};
 
 // Empty: of any tenant.
 bool is_known_of(const Sandbox& sandbox, const std::string& tenant) {
@@ -93,12 +93,9 @@ asio::awaitable<std::optional<uint64_t>> ask_for_disk(Sandbox& sandbox,
   call.call.request_id = "disk-use";
   call.verb = ipc::FileVerb::kDiskUse;
   call.sandbox_id = sandbox.row.sandbox_id;
-  auto limit = Cancel::make(channel->executor());
-  if (!limit) co_return std::nullopt;
-  (*limit)->fire_after(kDiskPatience);
   OnBehalf whose(sandbox.row.tenant, nullptr);
-  const ipc::Reply reply = co_await channel->call(std::move(call), *limit, std::move(whose));
-  if (const auto* use = std::get_if<ipc::DiskUse>(&reply.value)) {
+  const ipc::Reply reply = co_await channel->call(std::move(call), nullptr, std::move(whose));
+  if (const auto* use = std::get_if<isogate_disk_use>(&reply.value)) {
     sandbox.disk = *use;
     co_return use->limit_bytes;
   }

@@ -125,7 +125,7 @@ class State::Writer {
       row.ended->ended_ms = at_ms;
       row.ended->outcome = Outcome::kUnknown;
       row.ended->reason = reason;
-      row.ended->duration_ms = static_cast<uint64_t>(std::max<int64_t>(0, at_ms - row.started_ms));
+      row.ended->duration_ms = static_cast<double>(std::max<int64_t>(0, at_ms - row.started_ms));
       if (seq) batch.closed.push_back({*seq, *row.ended});
     }
     if (batch.closed.empty()) return rows;

@@ -30,7 +30,6 @@ struct SandboxRow {
   enum class State { kOpening, kActive, kLost, kEnding };
   std::string sandbox_id, tenant, agent_id, backend;
   std::string handle;  // what open() answered, to re-attach
-  std::string path;
   uint32_t uid = UINT32_MAX;
   uint32_t isolation = 0;
   int64_t created_ms = 0, last_used_ms = 0;  // since 1970, UTC; as all _ms but durations
@@ -58,16 +57,18 @@ std::string_view outcome_name(Outcome outcome);
 struct ExecOutcome {
   int64_t ended_ms = 0;
   Outcome outcome = Outcome::kUnknown;
-  std::optional<int32_t> exit_code;
+  std::optional<int32_t> exit_code;  // none: unknown
   int32_t signal = 0;
   std::string reason;  // a backend's words, too: kept redacted
-  uint64_t stdout_bytes = 0, stderr_bytes = 0, duration_ms = 0;
+  uint64_t stdout_bytes = 0, stderr_bytes = 0;
+  double duration_ms = 0;  // on disk without its fraction
 };
 
-// Of an exec that its backend keeps while the gateway is away (isogate/kept_exec.h).
+// Of a long-lived exec; recorded if its backend keeps it while the gateway is away (isogate/kept_exec.h).
 struct KeptTerms {
   int64_t deadline_ms = 0;  // as of steady_date_ms()
-  bool stdin_open = false, pty = false;
+  bool stdin_open = false;  // after the bytes that the request has
+  bool pty = false;
   uint64_t kept_bytes = 0;  // of each stream, in memory
 };
 

@@ -79,7 +79,7 @@ struct OutcomeColumns {
     o.reason = reason[i];
     o.stdout_bytes = static_cast<uint64_t>(out[i]);
     o.stderr_bytes = static_cast<uint64_t>(err[i]);
-    o.duration_ms = static_cast<uint64_t>(duration[i]);
+    o.duration_ms = static_cast<double>(duration[i]);
     return o;
   }
 };
@@ -162,12 +162,13 @@ std::vector<ExecRow> select_execs(Session& session, Int64 clock_ahead, const std
 void put_sandbox(Session& session, const SandboxRow& row, Int64 clock_ahead) {
   Poco::Nullable<Int64> disk;
   if (row.disk_limit_bytes) disk = static_cast<Int64>(std::min<uint64_t>(*row.disk_limit_bytes, INT64_MAX));
+  // The column `path` is not used.
   session << "INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
       sql::bind(row.sandbox_id), sql::bind(row.tenant), sql::bind(row.agent_id), sql::bind(row.backend),
-      sql::bind(row.handle), sql::bind(Int64{row.uid}), sql::bind(row.path), sql::bind(Int64{row.isolation}),
-      sql::bind(row.created_ms), sql::bind(row.last_used_ms), sql::bind(std::string(state_name(row.state))),
-      sql::bind(disk), sql::bind(row.image), sql::bind(moved(row.expires_ms, clock_ahead)),
-      sql::bind(row.e2b_record), now;
+      sql::bind(row.handle), sql::bind(Int64{row.uid}), sql::bind(std::string()),
+      sql::bind(Int64{row.isolation}), sql::bind(row.created_ms), sql::bind(row.last_used_ms),
+      sql::bind(std::string(state_name(row.state))), sql::bind(disk), sql::bind(row.image),
+      sql::bind(moved(row.expires_ms, clock_ahead)), sql::bind(row.e2b_record), now;
 }
 
 void remove_sandbox(Session& session, const std::string& id) {
@@ -314,21 +315,19 @@ Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& path, bool syn
 Result<std::vector<SandboxRow>> StateDb::load_sandboxes() {
   using Rows = std::vector<SandboxRow>;
   return guarded<Rows>("cannot load the sandboxes", [&]() -> Result<Rows> {
-    Strings id, tenant, agent, backend, handle, path, state, image, e2b_record;
+    Strings id, tenant, agent, backend, handle, state, image, e2b_record;
     Numbers uid, isolation, created, used, expires;
     Optionals disk;
     impl_->session
-        << "SELECT sandbox_id, tenant, agent_id, backend, handle, uid, path, isolation, created_ms, "
+        << "SELECT sandbox_id, tenant, agent_id, backend, handle, uid, isolation, created_ms, "
            "last_used_ms, state, disk_limit_bytes, image, expires_ms, door FROM sandboxes ORDER BY "
            "sandbox_id",
-        into(id), into(tenant), into(agent), into(backend), into(handle), into(uid), into(path),
-        into(isolation), into(created), into(used), into(state), into(disk), into(image), into(expires),
-        into(e2b_record), now;
+        into(id), into(tenant), into(agent), into(backend), into(handle), into(uid), into(isolation),
+        into(created), into(used), into(state), into(disk), into(image), into(expires), into(e2b_record), now;
     Rows rows;
     for (size_t i = 0; i < id.size(); ++i)
-      rows.push_back({id[i], tenant[i], agent[i], backend[i], handle[i], path[i],
-                      static_cast<uint32_t>(uid[i]), static_cast<uint32_t>(isolation[i]), created[i], used[i],
-                      state_of(state[i]),
+      rows.push_back({id[i], tenant[i], agent[i], backend[i], handle[i], static_cast<uint32_t>(uid[i]),
+                      static_cast<uint32_t>(isolation[i]), created[i], used[i], state_of(state[i]),
                       disk[i].isNull() ? std::nullopt : std::optional<uint64_t>(disk[i].value()), image[i],
                       moved(expires[i], -impl_->ahead_on_disk), e2b_record[i]});
     return rows;

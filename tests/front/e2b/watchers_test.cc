@@ -50,7 +50,7 @@ class Poll : public Exchange {
 class WatchersTest : public OnFakeHost {
  protected:
   std::string keep(Watchers& watchers, Lease& lease, ByteShare memory) {
-    auto watch = std::make_unique<Watch>(lease, FileTarget{.path = "", .request_id = "request"});
+    auto watch = std::make_unique<Watch>(lease, FileTarget{{}, "request"});
     return watchers.keep(io_.get_executor(), "tenant", "agent", std::move(watch), std::move(memory));
   }
 };
