@@ -9,12 +9,11 @@ namespace isogate::budget {
 using std::chrono::seconds;
 
 // Calls. An exec has the deadline of its request.
-inline constexpr seconds kKill{10};    // a runner, from SIGKILL to processes that the kernel delays
-inline constexpr seconds kReturn{15};  // a plugin, from a call's cancellation to its return
-inline constexpr seconds kDiskUse{5};  // how much disk a sandbox uses
-inline constexpr seconds kProbe{20};   // a probe, a ping
-inline constexpr seconds kMeasure{
-    30};  // evidence, an enumeration, a sandbox that is re-attached or cleaned up
+inline constexpr seconds kKill{10};     // a runner, from SIGKILL to processes that the kernel delays
+inline constexpr seconds kReturn{15};   // a plugin, from a call's cancellation to its return
+inline constexpr seconds kDiskUse{5};   // how much disk a sandbox uses
+inline constexpr seconds kProbe{20};    // a probe, a ping
+inline constexpr seconds kMeasure{30};  // evidence, an enumeration, a sandbox re-attached or cleaned up
 inline constexpr seconds kClose{60};
 inline constexpr seconds kOpen{600};  // an image to pull, a large tree to remove
 
