@@ -23,9 +23,9 @@ std::string read_to_end(const Fd& fd) {
   return all;
 }
 
-TEST(AgentExec, GivesOutputExitCodeAndFigures) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+using AgentExec = OneClient;
+
+TEST_F(AgentExec, GivesOutputExitCodeAndFigures) {
   const Outcome outcome = peer.run("echo out; echo err >&2; exit 7");
   ASSERT_TRUE(outcome.arrived);
   EXPECT_EQ(outcome.result.status, ISOGATE_OK) << outcome.message;
@@ -35,9 +35,7 @@ TEST(AgentExec, GivesOutputExitCodeAndFigures) {
   EXPECT_GT(outcome.result.wall_ns, 0u);
 }
 
-TEST(AgentExec, ReportsSignalsAndWhatCannotBeFound) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, ReportsSignalsAndWhatCannotBeFound) {
   EXPECT_EQ(peer.run("kill -SEGV $$").result.term_signal, SIGSEGV);
   ExecSpec absent;
   absent.argv = {"there-is-no-such-program"};
@@ -47,9 +45,7 @@ TEST(AgentExec, ReportsSignalsAndWhatCannotBeFound) {
   EXPECT_NE(outcome.err.find("there-is-no-such-program"), std::string::npos);
 }
 
-TEST(AgentExec, SamplesLimitsAndRefusesToEnforceThem) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, SamplesLimitsAndRefusesToEnforceThem) {
   ExecSpec spec = shell("for i in 1 2 3 4 5 6 7 8 9; do sleep 100 & done; sleep 100");
   spec.limits = {{ISOGATE_LIMIT_PIDS, 0, 5}};
   EXPECT_EQ(peer.finish(peer.exec(spec)).result.status, ISOGATE_UNSUPPORTED);
@@ -65,17 +61,13 @@ TEST(AgentExec, SamplesLimitsAndRefusesToEnforceThem) {
   EXPECT_EQ(peer.run("echo alive").out, "alive\n");
 }
 
-TEST(AgentExec, TakesTheThreeLimitsOfAnOlderClient) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, TakesTheThreeLimitsOfAnOlderClient) {
   ExecSpec spec = shell("for i in 1 2 3 4 5 6 7 8 9; do sleep 100 & done; sleep 100");
   spec.fixed_limits = isogate_runner_limits_1_3{0, 0, 5, 1, 0};
   EXPECT_EQ(peer.finish(peer.exec(spec)).result.exec_flags, ISOGATE_RESULT_PIDS_EXCEEDED);
 }
 
-TEST(AgentExec, RefusesLimitsThatItDoesNotKnowAndThoseThatAreMalformed) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, RefusesLimitsThatItDoesNotKnowAndThoseThatAreMalformed) {
   ExecSpec spec = shell("true");
   spec.sampled = 1;
   const std::pair<std::vector<isogate_runner_limit>, int32_t> rows[] = {
@@ -91,7 +83,7 @@ TEST(AgentExec, RefusesLimitsThatItDoesNotKnowAndThoseThatAreMalformed) {
   EXPECT_EQ(peer.run("echo alive").out, "alive\n");
 }
 
-TEST(AgentExec, MalformedLimitsEndTheConnection) {
+TEST(AgentLimits, MalformedOnesEndTheConnection) {
   const auto ends = [](const std::function<void(ExecSpec&)>& change) {
     AgentProcess agent;
     Peer peer = agent.accept();
@@ -110,9 +102,7 @@ TEST(AgentExec, MalformedLimitsEndTheConnection) {
   }));
 }
 
-TEST(AgentExec, GivesTheProgramTheDescriptorsThemselves) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, GivesTheProgramTheDescriptorsThemselves) {
   auto in = make_pipe(), out = make_pipe(), err = make_pipe();
   ExecSpec spec = shell("cat; echo problem >&2");
   spec.flags = ISOGATE_RUNNER_EXEC_STDIN | ISOGATE_RUNNER_EXEC_STDOUT | ISOGATE_RUNNER_EXEC_STDERR;
@@ -130,9 +120,7 @@ TEST(AgentExec, GivesTheProgramTheDescriptorsThemselves) {
   EXPECT_EQ(read_to_end(err->read), "problem\n");
 }
 
-TEST(AgentExec, HasTheEnvironmentOfASandbox) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, HasTheEnvironmentOfASandbox) {
   ExecSpec spec = shell("echo $WORKSPACE:$HOME:$SHELL:$GIVEN; pwd; echo $USER | wc -w");
   spec.env = {{"GIVEN", "yes"}};
   const Outcome outcome = peer.finish(peer.exec(spec));
@@ -140,9 +128,7 @@ TEST(AgentExec, HasTheEnvironmentOfASandbox) {
   EXPECT_EQ(outcome.out, place + ":" + place + ":/bin/sh:yes\n" + place + "\n1\n");
 }
 
-TEST(AgentExec, StartsInTheDirectoryThatWasNamed) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, StartsInTheDirectoryThatWasNamed) {
   ASSERT_EQ(peer.run("mkdir -p a/b; ln -s /etc out").result.exit_code, 0);
   struct Row {
     const char* cwd;
@@ -159,9 +145,7 @@ TEST(AgentExec, StartsInTheDirectoryThatWasNamed) {
   }
 }
 
-TEST(AgentExec, IsNobodyElse) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, IsNobodyElse) {
   for (const std::string& user : {std::to_string(::getuid()), std::string()}) {
     ExecSpec spec = shell("true");
     spec.user = user;
@@ -176,19 +160,15 @@ TEST(AgentExec, IsNobodyElse) {
   }
 }
 
-TEST(AgentExec, MovesMuchOutputWithCredit) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, MovesMuchOutputWithCredit) {
   const Outcome outcome = peer.finish(peer.exec(shell("head -c 67108864 /dev/zero | tr '\\0' x")), 120);
   ASSERT_TRUE(outcome.arrived);
   EXPECT_EQ(outcome.out.size(), size_t{64} << 20);
   EXPECT_EQ(outcome.out.find_first_not_of('x'), std::string::npos);
 }
 
-TEST(AgentExec, GivesAProgramThatReadsAMebibyteAndNoMore) {
+TEST_F(AgentExec, GivesAProgramThatReadsAMebibyteAndNoMore) {
   constexpr size_t kPiece = 32 << 10, kMuch = 4 << 20;
-  AgentProcess agent;
-  Peer peer = agent.accept();
   ExecSpec reads = shell("cat > /dev/null"), sleeps = shell("exec sleep 3");
   reads.flags |= ISOGATE_RUNNER_EXEC_STDIN;
   sleeps.flags |= ISOGATE_RUNNER_EXEC_STDIN;
@@ -211,9 +191,7 @@ TEST(AgentExec, GivesAProgramThatReadsAMebibyteAndNoMore) {
   EXPECT_TRUE(peer.finish(sleeper).arrived);
 }
 
-TEST(AgentExec, BlocksTheProgramWithoutCredit) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, BlocksTheProgramWithoutCredit) {
   const uint32_t stream = peer.exec(shell("yes | head -c 4000000; echo end >&2"));
   const Outcome waiting = peer.finish(stream, 1.5, false);
   EXPECT_FALSE(waiting.arrived);
@@ -226,9 +204,7 @@ TEST(AgentExec, BlocksTheProgramWithoutCredit) {
   EXPECT_EQ(rest.err, "end\n");
 }
 
-TEST(AgentExec, DeliversWhatWasWrittenBeforeTheEnd) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, DeliversWhatWasWrittenBeforeTheEnd) {
   for (int i = 0; i < 30; ++i) {
     const Outcome outcome = peer.run("head -c 60000 /dev/zero; exit 3");
     EXPECT_EQ(outcome.out.size(), 60000u);
@@ -236,9 +212,7 @@ TEST(AgentExec, DeliversWhatWasWrittenBeforeTheEnd) {
   }
 }
 
-TEST(AgentExec, TakesInputInFramesAndGivesCreditBack) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, TakesInputInFramesAndGivesCreditBack) {
   ExecSpec spec = shell("wc -c");
   spec.flags |= ISOGATE_RUNNER_EXEC_STDIN;
   const uint32_t stream = peer.exec(spec);
@@ -257,9 +231,7 @@ TEST(AgentExec, TakesInputInFramesAndGivesCreditBack) {
   EXPECT_EQ(std::stoi(peer.finish(stream).out), 300000);
 }
 
-TEST(AgentExec, DiscardsInputThatNobodyReads) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, DiscardsInputThatNobodyReads) {
   ExecSpec spec = shell("exec <&-; echo closed; sleep 0.3; echo bye");
   spec.flags |= ISOGATE_RUNNER_EXEC_STDIN;
   const uint32_t stream = peer.exec(spec);
@@ -270,9 +242,7 @@ TEST(AgentExec, DiscardsInputThatNobodyReads) {
   EXPECT_EQ(outcome.result.exit_code, 0);
 }
 
-TEST(AgentExec, HasATerminalThatCanBeResized) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, HasATerminalThatCanBeResized) {
   ExecSpec spec = shell("stty size; read line; stty size; echo got $line");
   spec.flags = ISOGATE_RUNNER_EXEC_PTY | ISOGATE_RUNNER_EXEC_STDIN | ISOGATE_RUNNER_EXEC_STDOUT;
   spec.rows = 33;
@@ -286,9 +256,7 @@ TEST(AgentExec, HasATerminalThatCanBeResized) {
   EXPECT_NE(outcome.out.find("got word"), std::string::npos) << outcome.out;
 }
 
-TEST(AgentExec, PassesSignalsOn) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, PassesSignalsOn) {
   const uint32_t stream =
       peer.exec(shell("trap 'echo heard; exit 9' USR1; echo ready; while :; do sleep 0.05; done"));
   EXPECT_EQ(peer.output(stream, "ready\n"), "ready\n");
@@ -298,9 +266,7 @@ TEST(AgentExec, PassesSignalsOn) {
   EXPECT_EQ(outcome.result.exit_code, 9);
 }
 
-TEST(AgentExec, CancelKillsDaemonsToo) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, CancelKillsDaemonsToo) {
   const std::string mark = new_mark();
   const uint32_t stream = peer.exec(
       shell("(setsid sh -c 'sleep " + mark + " & sleep " + mark + "' &) ; trap '' TERM; sleep " + mark));
@@ -313,9 +279,7 @@ TEST(AgentExec, CancelKillsDaemonsToo) {
   EXPECT_TRUE(gone_within(0.1, mark));
 }
 
-TEST(AgentExec, AChildThatHoldsStdoutDelaysNothing) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, AChildThatHoldsStdoutDelaysNothing) {
   const std::string mark = new_mark();
   const auto start = Clock::now();
   const Outcome outcome = peer.run("sleep " + mark + " & echo hi");
@@ -324,9 +288,7 @@ TEST(AgentExec, AChildThatHoldsStdoutDelaysNothing) {
   EXPECT_TRUE(gone_within(0.1, mark));
 }
 
-TEST(AgentExec, RunsManyAtOnce) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentExec, RunsManyAtOnce) {
   std::vector<uint32_t> streams;
   const auto start = Clock::now();
   for (int i = 0; i < 40; ++i) streams.push_back(peer.exec(shell("sleep 0.5; exit " + std::to_string(i))));
@@ -342,7 +304,7 @@ TEST(AgentExec, RunsManyAtOnce) {
   EXPECT_LT(since(start), 10);
 }
 
-TEST(AgentExec, WorksOverPipes) {
+TEST(AgentStdio, WorksOverPipes) {
   StdioAgent agent(true);
   ExecSpec spec = shell("cat; echo $0 >&2");
   spec.flags |= ISOGATE_RUNNER_EXEC_STDIN;

@@ -36,9 +36,9 @@ size_t staged_in(const std::string& directory) {
   return count;
 }
 
-TEST(AgentFiles, WritesAndReadsInFrames) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+using AgentFiles = OneClient;
+
+TEST_F(AgentFiles, WritesAndReadsInFrames) {
   for (const size_t size : {size_t{0}, size_t{5}, size_t{70000}, size_t{200000}}) {
     const std::string bytes = pattern(size);
     const Outcome written = peer.write(spec_of(0, "d/file", ISOGATE_FILE_PARENTS), bytes);
@@ -54,9 +54,7 @@ TEST(AgentFiles, WritesAndReadsInFrames) {
   EXPECT_EQ(staged_in(agent.path("d")), 0u);
 }
 
-TEST(AgentFiles, ReadsALargeFileAndAPartOfIt) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, ReadsALargeFileAndAPartOfIt) {
   ASSERT_EQ(peer.run("yes 0123456 | head -c 20000000 > big").result.exit_code, 0);
   EXPECT_EQ(peer.run(spec_of(ISOGATE_RUNNER_READ, "big")).out, read_whole(agent.path("big")));
   FileSpec part = spec_of(ISOGATE_RUNNER_READ, "big");
@@ -65,9 +63,7 @@ TEST(AgentFiles, ReadsALargeFileAndAPartOfIt) {
   EXPECT_EQ(peer.run(part).out, "123456");
 }
 
-TEST(AgentFiles, MovesBytesByDescriptors) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, MovesBytesByDescriptors) {
   auto in = make_pipe(), out = make_pipe();
   FileSpec write = spec_of(ISOGATE_RUNNER_WRITE, "file");
   write.fd = in->read.get();
@@ -88,9 +84,7 @@ TEST(AgentFiles, MovesBytesByDescriptors) {
   EXPECT_EQ(::read(out->read.get(), buffer, sizeof buffer), 10);
 }
 
-TEST(AgentFiles, TheEndMayBeReportedBeforeTheDescriptorEnds) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, TheEndMayBeReportedBeforeTheDescriptorEnds) {
   auto in = make_pipe();
   FileSpec write = spec_of(ISOGATE_RUNNER_WRITE, "file");
   write.fd = in->read.get();
@@ -103,9 +97,7 @@ TEST(AgentFiles, TheEndMayBeReportedBeforeTheDescriptorEnds) {
   EXPECT_EQ(peer.finish(stream).result.written, 4u);
 }
 
-TEST(AgentFiles, ATruncatedUploadCommitsNothing) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, ATruncatedUploadCommitsNothing) {
   ASSERT_EQ(peer.write(spec_of(0, "file"), "old").result.status, ISOGATE_OK);
   const uint32_t cancelled = peer.file(spec_of(ISOGATE_RUNNER_WRITE, "file"));
   peer.data(cancelled, "half of the n");
@@ -127,9 +119,7 @@ TEST(AgentFiles, ATruncatedUploadCommitsNothing) {
   EXPECT_EQ(peer.run("cat file; ls -A | wc -l").out, "old1\n");
 }
 
-TEST(AgentFiles, TakesMuchInFramesWithLittleMemory) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, TakesMuchInFramesWithLittleMemory) {
   constexpr size_t kMuch = 96 << 20;
   const uint32_t stream = peer.file(spec_of(ISOGATE_RUNNER_WRITE, "much"));
   ASSERT_TRUE(peer.upload(stream, kMuch));
@@ -144,9 +134,7 @@ TEST(AgentFiles, TakesMuchInFramesWithLittleMemory) {
   EXPECT_LT(resident_kib(agent.pid()), kib_bound(16 << 10));
 }
 
-TEST(AgentFiles, ListsAndLooks) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, ListsAndLooks) {
   ASSERT_EQ(peer.run("mkdir -p a/b; echo x > a/f; ln -s f a/l; echo > \"$(printf 'a/b/\\377\\nx')\"")
                 .result.exit_code,
             0);
@@ -160,9 +148,7 @@ TEST(AgentFiles, ListsAndLooks) {
   EXPECT_EQ(peer.run(spec_of(ISOGATE_RUNNER_STAT, "a/f")).result.entry_size, 2u);
 }
 
-TEST(AgentFiles, ListsManyWithinItsCredit) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, ListsManyWithinItsCredit) {
   ASSERT_EQ(peer.run("mkdir m; cd m; seq -f '%0200.0f' 6000 | xargs touch").result.exit_code, 0);
   const uint32_t stream = peer.file(spec_of(ISOGATE_RUNNER_LIST, "m"));
   const Outcome some = peer.finish(stream, 1, false);
@@ -177,9 +163,7 @@ TEST(AgentFiles, ListsManyWithinItsCredit) {
   EXPECT_EQ(peer.finish(given_up, 2, false).result.status, ISOGATE_CANCELLED);
 }
 
-TEST(AgentFiles, MakesMovesAndRemoves) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, MakesMovesAndRemoves) {
   EXPECT_EQ(peer.run(spec_of(ISOGATE_RUNNER_MKDIR, "x/y", ISOGATE_FILE_PARENTS)).result.status, ISOGATE_OK);
   FileSpec move = spec_of(ISOGATE_RUNNER_MOVE, "x/y");
   move.path_to = "z";
@@ -191,9 +175,7 @@ TEST(AgentFiles, MakesMovesAndRemoves) {
   EXPECT_FALSE(std::filesystem::exists(agent.path("z")));
 }
 
-TEST(AgentFiles, ReachesTheWholeViewInScopeSandbox) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, ReachesTheWholeViewInScopeSandbox) {
   FileSpec spec = spec_of(ISOGATE_RUNNER_READ, "/etc/passwd");
   spec.scope = ISOGATE_SCOPE_SANDBOX;
   EXPECT_EQ(peer.run(spec).out, read_whole("/etc/passwd"));
@@ -202,9 +184,7 @@ TEST(AgentFiles, ReachesTheWholeViewInScopeSandbox) {
   EXPECT_EQ(read_whole(agent.path("by-sandbox")), "abc");
 }
 
-TEST(AgentFiles, RefusesWhatTheContractRefuses) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, RefusesWhatTheContractRefuses) {
   ASSERT_EQ(peer.run("mkdir d; mkfifo p; ln -s /etc/passwd out; ln -s / root; echo a > f").result.exit_code,
             0);
   struct Row {
@@ -242,9 +222,7 @@ std::string changes_in(std::string_view bytes) {
   }
 }
 
-TEST(AgentFiles, WatchesADirectoryInFramesAndWithADescriptor) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, WatchesADirectoryInFramesAndWithADescriptor) {
   const uint32_t in_frames = peer.file(spec_of(ISOGATE_RUNNER_WATCH, "", ISOGATE_FILE_RECURSIVE));
   ASSERT_EQ(changes_in(peer.output(in_frames, std::string("\1\0\0\0\0\0\0\0\0\0\0\0", 12))), "1: ");
   auto pipe = std::move(*make_pipe());
@@ -273,9 +251,7 @@ TEST(AgentFiles, WatchesADirectoryInFramesAndWithADescriptor) {
   EXPECT_EQ(peer.finish(in_frames).result.status, ISOGATE_CANCELLED);
 }
 
-TEST(AgentFiles, AWatchWithoutCreditDelaysNobody) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFiles, AWatchWithoutCreditDelaysNobody) {
   const uint32_t stream = peer.file(spec_of(ISOGATE_RUNNER_WATCH, ""));
   ASSERT_FALSE(peer.output(stream, std::string("\1\0\0\0", 4)).empty());
   const std::string name(240, 'n');
@@ -292,7 +268,7 @@ TEST(AgentFiles, AWatchWithoutCreditDelaysNobody) {
   EXPECT_LE(outcome.out.size(), size_t{ISOGATE_RUNNER_WIDEST});
 }
 
-TEST(AgentFiles, WorkForAUserWithoutRights) {
+TEST(AgentUnprivileged, FilesWorkForAUserWithoutRights) {
   if (const std::string why = obstacle({.unprivileged = true}); !why.empty()) GTEST_SKIP() << why;
   AgentProcess agent({.unprivileged = true});
   Peer peer = agent.accept();

@@ -131,6 +131,13 @@ class AgentProcess {
   int status_ = -1;
 };
 
+// A runner with one client.
+class OneClient : public testing::Test {
+ protected:
+  AgentProcess agent;
+  Peer peer = agent.accept();
+};
+
 // A runner whose stdin and stdout are a socket or pipes.
 class StdioAgent {
  public:

@@ -63,9 +63,9 @@ TEST(AgentProtocol, FaultsEndTheConnection) {
   EXPECT_LT(resident_kib(agent.pid()), kib_bound(16 << 10));
 }
 
-TEST(AgentProtocol, AStreamNeverGoesBackwards) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+using AgentFrames = OneClient;
+
+TEST_F(AgentFrames, AStreamNeverGoesBackwards) {
   peer.next_stream = 5;
   EXPECT_TRUE(peer.finish(peer.exec(shell("true"))).arrived);
   peer.next_stream = 5;
@@ -73,9 +73,7 @@ TEST(AgentProtocol, AStreamNeverGoesBackwards) {
   EXPECT_TRUE(peer.ended());
 }
 
-TEST(AgentProtocol, BytesAboveTheCreditEndTheConnection) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFrames, BytesAboveTheCreditEndTheConnection) {
   ExecSpec spec = shell("sleep 10");
   spec.flags |= ISOGATE_RUNNER_EXEC_STDIN;
   const uint32_t stream = peer.exec(spec);
@@ -93,9 +91,7 @@ TEST(AgentProtocol, WhatAStreamHasNoUseForEndsTheConnection) {
   }
 }
 
-TEST(AgentProtocol, WhatComesForAnEndedStreamIsSkipped) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFrames, WhatComesForAnEndedStreamIsSkipped) {
   const uint32_t stream = peer.exec(shell("true"));
   ASSERT_TRUE(peer.finish(stream).arrived);
   peer.cancel(stream);
@@ -139,9 +135,7 @@ TEST(AgentProtocol, DialsAsSoonAsTheSocketIsThere) {
   EXPECT_LE(late, 4) << "of eight";
 }
 
-TEST(AgentProtocol, AnswersPings) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFrames, AnswersPings) {
   peer.send(ISOGATE_RUNNER_PING, 0, "are you there?");
   const auto pong = peer.receive();
   ASSERT_TRUE(pong.has_value());
@@ -149,9 +143,7 @@ TEST(AgentProtocol, AnswersPings) {
   EXPECT_EQ(pong->payload, "are you there?");
 }
 
-TEST(AgentProtocol, TakesFramesInPiecesAndTogether) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFrames, TakesFramesInPiecesAndTogether) {
   std::string bytes;
   for (int i = 0; i < 50; ++i) bytes += frame(3, ISOGATE_RUNNER_PING, 0, 0) + "abc";
   for (const char byte : bytes) peer.send_bytes(std::string(1, byte));
@@ -163,9 +155,7 @@ TEST(AgentProtocol, TakesFramesInPiecesAndTogether) {
   }
 }
 
-TEST(AgentProtocol, ARequestOfAllItsBytesIsTaken) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFrames, ARequestOfAllItsBytesIsTaken) {
   ExecSpec spec = shell("echo $#");
   spec.argv.insert(spec.argv.end(), 31, std::string(125 << 10, 'a'));
   const Outcome outcome = peer.finish(peer.exec(spec));
@@ -174,9 +164,7 @@ TEST(AgentProtocol, ARequestOfAllItsBytesIsTaken) {
   EXPECT_LT(resident_kib(agent.pid()), kib_bound(32 << 10));
 }
 
-TEST(AgentProtocol, RefusesTooManyStringsWithoutTakingThem) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFrames, RefusesTooManyStringsWithoutTakingThem) {
   isogate_runner_exec head{};
   head.argc = 0xffffffff;
   head.envc = 0xffffffff;
@@ -188,9 +176,7 @@ TEST(AgentProtocol, RefusesTooManyStringsWithoutTakingThem) {
   EXPECT_EQ(peer.run("echo fine").out, "fine\n");
 }
 
-TEST(AgentProtocol, DescriptorsThatNoRequestNamesEndTheConnection) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFrames, DescriptorsThatNoRequestNamesEndTheConnection) {
   peer.send_bytes(frame(0, ISOGATE_RUNNER_PING, 0, 0), {0});
   ExecSpec spec = shell("true");
   spec.fds = {0, 1};
@@ -207,9 +193,7 @@ TEST(AgentProtocol, DescriptorsThatNoRequestNamesEndTheConnection) {
   EXPECT_EQ(agent.accept().run("echo fine").out, "fine\n");
 }
 
-TEST(AgentProtocol, AReaderThatReadsNothingCostsNoMemory) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFrames, AReaderThatReadsNothingCostsNoMemory) {
   std::vector<uint32_t> streams;
   for (int i = 0; i < 30; ++i) {
     streams.push_back(peer.exec(shell("yes")));
@@ -221,9 +205,7 @@ TEST(AgentProtocol, AReaderThatReadsNothingCostsNoMemory) {
   EXPECT_TRUE(agent.ended(5)) << "a client that does not read keeps it from ending";
 }
 
-TEST(AgentProtocol, MoreCallsThanThereMayBeAreRefused) {
-  AgentProcess agent;
-  Peer peer = agent.accept();
+TEST_F(AgentFrames, MoreCallsThanThereMayBeAreRefused) {
   FileSpec write;
   write.verb = ISOGATE_RUNNER_WRITE;
   constexpr int kMany = 600;  // each holds a thread; the rest of the streams would cost too many here

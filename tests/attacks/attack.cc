@@ -63,6 +63,19 @@ void Attack::SetUpTestSuite() {
 
 void Attack::TearDownTestSuite() { gateway_.reset(); }
 
+void TenantsAttack::SetUpTestSuite() {
+  if (!obstacle().empty()) return;
+  mine() = "e2b_" + sha256_hex("mine" + new_mark());
+  theirs() = "e2b_" + sha256_hex("theirs" + new_mark());
+  door() = another("", "keys:\n  - {name: mine, tenant: mine, sha256: " + sha256_hex(mine()) +
+                           "}\n  - {name: theirs, tenant: theirs, sha256: " + sha256_hex(theirs()) +
+                           "}\ne2b: {listen: [\"127.0.0.1:0\"], domain: sandbox.test}\n");
+}
+
+void TenantsAttack::SetUp() {
+  if (!door()) GTEST_SKIP() << obstacle();
+}
+
 void Attack::SetUp() {
   if (!gateway_) GTEST_SKIP() << obstacle();
 }

@@ -61,6 +61,30 @@ class Attack : public testing::Test {
   static std::unique_ptr<Gateway> gateway_;
 };
 
+// On a gateway of two tenants, with a listener for E2B's SDKs.
+class TenantsAttack : public Attack {
+ protected:
+  static void SetUpTestSuite();
+  static void TearDownTestSuite() { door().reset(); }
+  void SetUp() override;
+
+  static std::unique_ptr<Gateway>& door() {
+    static std::unique_ptr<Gateway> gateway;
+    return gateway;
+  }
+  static std::string& mine() {
+    static std::string key;
+    return key;
+  }
+  static std::string& theirs() {
+    static std::string key;
+    return key;
+  }
+  static Caller native(const std::string& key, const std::string& agent) {
+    return {door()->url(), key, agent};
+  }
+};
+
 class FileAttack : public Attack {};
 class ProcessAttack : public Attack {};
 class InputAttack : public Attack {};

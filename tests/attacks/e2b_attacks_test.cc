@@ -62,44 +62,17 @@ struct Box {
   }
 };
 
-class E2bAttack : public Attack {
+class E2bAttack : public TenantsAttack {
  protected:
-  static void SetUpTestSuite() {
-    if (!obstacle().empty()) return;
-    mine() = "e2b_" + sha256_hex("mine" + new_mark());
-    theirs() = "e2b_" + sha256_hex("theirs" + new_mark());
-    door() = another("", "keys:\n  - {name: mine, tenant: mine, sha256: " + sha256_hex(mine()) +
-                             "}\n  - {name: theirs, tenant: theirs, sha256: " + sha256_hex(theirs()) +
-                             "}\ne2b: {listen: [\"127.0.0.1:0\"], domain: sandbox.test}\n");
-  }
-  static void TearDownTestSuite() { door().reset(); }
-  void SetUp() override {
-    if (!door()) GTEST_SKIP() << obstacle();
-  }
   void TearDown() override {
     if (!door()) return;
     for (const auto& [id, key] : made_) ask("DELETE", "/sandboxes/" + id, {{"X-API-Key", key}});
     expect_well(*door(), native(mine(), "well"));
   }
 
-  static std::unique_ptr<Gateway>& door() {
-    static std::unique_ptr<Gateway> gateway;
-    return gateway;
-  }
-  static std::string& mine() {
-    static std::string key;
-    return key;
-  }
-  static std::string& theirs() {
-    static std::string key;
-    return key;
-  }
   static std::string url() {
     static const std::string address = door()->e2b_url();
     return address;
-  }
-  static Caller native(const std::string& key, const std::string& agent) {
-    return {door()->url(), key, agent};
   }
   static Answer ask(const std::string& method, const std::string& target, const Headers& headers = {},
                     const std::string& body = {}) {

@@ -9,20 +9,8 @@
 namespace isogate::test {
 namespace {
 
-class McpAttack : public Attack {
+class McpAttack : public TenantsAttack {
  protected:
-  static void SetUpTestSuite() {
-    if (!obstacle().empty()) return;
-    mine() = "e2b_" + sha256_hex("mine" + new_mark());
-    theirs() = sha256_hex("theirs" + new_mark());
-    door() = another("", "keys:\n  - {name: mine, tenant: mine, sha256: " + sha256_hex(mine()) +
-                             "}\n  - {name: theirs, tenant: theirs, sha256: " + sha256_hex(theirs()) +
-                             "}\ne2b: {listen: [\"127.0.0.1:0\"]}\n");
-  }
-  static void TearDownTestSuite() { door().reset(); }
-  void SetUp() override {
-    if (!door()) GTEST_SKIP() << obstacle();
-  }
   void TearDown() override {
     if (!door()) return;
     expect_well(*door(), native(mine(), "well"));
@@ -30,21 +18,6 @@ class McpAttack : public Attack {
       native(key, name()).call("DELETE", "/sandboxes/" + name() + "?purge=true");
   }
 
-  static std::unique_ptr<Gateway>& door() {
-    static std::unique_ptr<Gateway> gateway;
-    return gateway;
-  }
-  static std::string& mine() {
-    static std::string key;
-    return key;
-  }
-  static std::string& theirs() {
-    static std::string key;
-    return key;
-  }
-  static Caller native(const std::string& key, const std::string& agent) {
-    return {door()->url(), key, agent};
-  }
   static Headers headers(const std::string& key) {
     return {{"Authorization", "Bearer " + key},
             {"Content-Type", "application/json"},

@@ -50,6 +50,13 @@ std::vector<std::string> on_terminal(const FakeGateway& gateway, const std::stri
           isogate_binary()};
 }
 
+// A shell that takes what is typed and does nothing.
+void prompt(FakeAttachment& one) {
+  one.output(1, 0, "prompt> ");
+  while (one.next()) {
+  }
+}
+
 void expect_restored(Terminal& terminal) {
   EXPECT_TRUE(terminal.shows("done")) << terminal.everything();
   EXPECT_FALSE(terminal.echo_is_off()) << terminal.everything();
@@ -209,11 +216,7 @@ TEST(ExecTty, PassesKeysAndTheSizeAndRestoresTheTerminal) {
 
 TEST(ExecTty, TildeDotDetaches) {
   FakeGateway gateway([](const std::string& request) { return answer_to(request, true); });
-  gateway.attached = [](FakeAttachment& one) {
-    one.output(1, 0, "prompt> ");
-    while (one.next()) {
-    }
-  };
+  gateway.attached = prompt;
   Terminal terminal(on_terminal(gateway, "exec -t -- sh"));
   ASSERT_TRUE(terminal.shows("prompt> ")) << terminal.everything();
   terminal.type("~.");
@@ -226,11 +229,7 @@ TEST(ExecTty, TildeDotDetaches) {
 TEST(ExecTty, EverySignalThatEndsItRestoresTheTerminal) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGSEGV, SIGABRT}) {
     FakeGateway gateway([](const std::string& request) { return answer_to(request, true); });
-    gateway.attached = [](FakeAttachment& one) {
-      one.output(1, 0, "prompt> ");
-      while (one.next()) {
-      }
-    };
+    gateway.attached = prompt;
     Terminal terminal(on_terminal(gateway, "exec -t -- sh"));
     ASSERT_TRUE(terminal.shows("prompt> ")) << terminal.everything();
     const std::string shown = terminal.everything();
@@ -368,11 +367,7 @@ TEST(Shell, OneThatDidNotBeginNamesTheSandboxThatStays) {
 
 TEST(Shell, ADetachedOneKeepsItsSandbox) {
   FakeGateway gateway([](const std::string& request) { return answer_to(request, true); });
-  gateway.attached = [](FakeAttachment& one) {
-    one.output(1, 0, "prompt> ");
-    while (one.next()) {
-    }
-  };
+  gateway.attached = prompt;
   Terminal terminal(on_terminal(gateway, "shell --rm mine"));
   ASSERT_TRUE(terminal.shows("prompt> ")) << terminal.everything();
   terminal.type("~.");

@@ -10,8 +10,7 @@
 #include "lib/tar/tar_writer.h"
 #include "tests/cli/fake_gateway.h"
 #include "tests/cli/terminal.h"
-#include "tests/support/gateway.h"
-#include "tests_dirs.h"
+#include "tests/support/local_gateway.h"
 
 namespace isogate::test {
 namespace {
@@ -19,27 +18,17 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-class Copy : public testing::Test {
+class Copy : public OnLocalGateway {
  protected:
-  static void SetUpTestSuite() {
-    if (read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty()) return;
-    gateway_ = new Gateway("allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\n");
-  }
-  static void TearDownTestSuite() {
-    delete gateway_;
-    gateway_ = nullptr;
-  }
   void SetUp() override {
-    if (gateway_ == nullptr) GTEST_SKIP() << "the plugin local is not built";
+    OnLocalGateway::SetUp();
+    if (IsSkipped()) return;
     ASSERT_EQ(sh("rm -rf ./*").exit_code, 0);
   }
 
   ProgramResult run(std::vector<std::string> arguments, const std::string& input = "") {
-    ProgramOptions options;
-    options.env = gateway_->client_env();
-    options.stdin_bytes = input;
-    options.cwd = here_.path();
-    return run_isogate(std::move(arguments), options);
+    return run_isogate(std::move(arguments),
+                       {.stdin_bytes = input, .env = gateway_->client_env(), .cwd = here_.path()});
   }
   ProgramResult cp(std::vector<std::string> arguments, const std::string& input = "") {
     arguments.insert(arguments.begin(), "cp");
@@ -56,9 +45,7 @@ class Copy : public testing::Test {
   }
 
   TemporaryDirectory here_;
-  static Gateway* gateway_;
 };
-Gateway* Copy::gateway_ = nullptr;
 
 TEST_F(Copy, ATreeGoesInAndComesOutUnchanged) {
   tree();

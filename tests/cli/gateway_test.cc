@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tests/cli/terminal.h"
-#include "tests/support/gateway.h"
+#include "tests/support/local_gateway.h"
 #include "tests_dirs.h"
 
 namespace isogate::test {
@@ -15,30 +15,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-class RealGateway : public testing::Test {
+class RealGateway : public OnLocalGateway {
  protected:
-  static void SetUpTestSuite() {
-    if (read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty()) return;
-    gateway_ = new Gateway("allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\n");
-  }
-  static void TearDownTestSuite() {
-    delete gateway_;
-    gateway_ = nullptr;
-  }
-  void SetUp() override {
-    if (gateway_ == nullptr) GTEST_SKIP() << "the plugin local is not built";
-  }
-
   static ProgramResult run(std::vector<std::string> arguments, const std::string& input = "") {
-    ProgramOptions options;
-    options.env = gateway_->client_env();
-    options.stdin_bytes = input;
-    return run_isogate(std::move(arguments), options);
+    return run_isogate(std::move(arguments), {input, gateway_->client_env()});
   }
-
-  static Gateway* gateway_;
 };
-Gateway* RealGateway::gateway_ = nullptr;
 
 TEST_F(RealGateway, ExecPassesBytesAndCode) {
   auto done = run({"exec", "-c", "printf 'a\\0\\377'; echo oops >&2; exit 7"});
@@ -79,9 +61,8 @@ TEST_F(RealGateway, OutputOverTheCapIsTruncatedAndReported) {
 }
 
 TEST_F(RealGateway, StreamGivesOutputAsItComes) {
-  ProgramOptions options;
-  options.env = gateway_->client_env();
-  Program program({isogate_binary(), "exec", "--stream", "-c", "echo first; sleep 60"}, options);
+  Program program({isogate_binary(), "exec", "--stream", "-c", "echo first; sleep 60"},
+                  {.env = gateway_->client_env()});
   EXPECT_TRUE(program.wait_for_output("first\n", 20)) << program.result.err;
 }
 
@@ -93,9 +74,8 @@ TEST_F(RealGateway, StreamEndsWithTheProgramsCode) {
 }
 
 TEST_F(RealGateway, CtrlCKillsWhatRan) {
-  ProgramOptions options;
-  options.env = gateway_->client_env();
-  Program program({isogate_binary(), "exec", "--stream", "-c", "echo up; sleep 54321"}, options);
+  Program program({isogate_binary(), "exec", "--stream", "-c", "echo up; sleep 54321"},
+                  {.env = gateway_->client_env()});
   ASSERT_TRUE(program.wait_for_output("up\n", 20)) << program.result.err;
   program.signal(SIGINT);
   ASSERT_TRUE(program.wait(20));
@@ -111,13 +91,11 @@ TEST_F(RealGateway, CtrlCKillsWhatRan) {
 // As under nohup.
 TEST_F(RealGateway, AnIgnoredSignalEndsNothing) {
   for (const std::string how : {"--stream", "-i"}) {
-    ProgramOptions options;
-    options.env = gateway_->client_env();
     Program program(
         {"sh", "-c",
          "trap '' HUP INT; exec \"$0\" exec --agent i " + how + " -c 'echo up; sleep 1; echo done'",
          isogate_binary()},
-        options);
+        {.env = gateway_->client_env()});
     ASSERT_TRUE(program.wait_for_output("up\n", 20)) << program.result.err;
     program.signal(SIGHUP);
     program.signal(SIGINT);
@@ -160,11 +138,9 @@ TEST_F(RealGateway, InteractiveStdinGoesInWhileItRuns) {
 }
 
 TEST_F(RealGateway, AnInterruptReachesAnInteractiveProgram) {
-  ProgramOptions options;
-  options.env = gateway_->client_env();
   Program program({isogate_binary(), "exec", "-i", "-c",
                    "trap 'echo got; exit 5' INT; echo up; while :; do sleep 0.1; done"},
-                  options);
+                  {.env = gateway_->client_env()});
   ASSERT_TRUE(program.wait_for_output("up\n", 20)) << program.result.err;
   program.signal(SIGINT);
   ASSERT_TRUE(program.wait(20));
@@ -173,11 +149,9 @@ TEST_F(RealGateway, AnInterruptReachesAnInteractiveProgram) {
 }
 
 TEST_F(RealGateway, AnInteractiveProgramWithoutAReaderEnds) {
-  ProgramOptions options;
-  options.env = gateway_->client_env();
   auto done = run_program(
       {"bash", "-c", isogate_binary() + " exec -i --agent piped -- yes | head -1; exit ${PIPESTATUS[0]}"},
-      options);
+      {.env = gateway_->client_env()});
   EXPECT_EQ(done.exit_code, 141) << done.err;
   EXPECT_EQ(done.out, "y\n");
   std::string listed;
@@ -297,8 +271,7 @@ TEST_F(RealGateway, ServesItsOpenapiDocument) {
 }
 
 TEST(Serve, FlagsWork) {
-  if (read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty())
-    GTEST_SKIP() << "the plugin local is not built";
+  if (!local_is_built()) GTEST_SKIP() << "the plugin local is not built";
   GatewayOptions options;
   options.yaml = "backends: [{name: one, plugin: local}, {name: two, plugin: local}]\n";
   options.arguments = {
@@ -314,8 +287,7 @@ TEST(Serve, FlagsWork) {
 }
 
 TEST(Serve, ListenMayBeRepeated) {
-  if (read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty())
-    GTEST_SKIP() << "the plugin local is not built";
+  if (!local_is_built()) GTEST_SKIP() << "the plugin local is not built";
   TemporaryDirectory directory;
   GatewayOptions options;
   options.yaml = "allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\n";

@@ -10,9 +10,8 @@
 #include "lib/text.h"
 #include "tests/cli/fake_gateway.h"
 #include "tests/eventually.h"
-#include "tests/support/gateway.h"
+#include "tests/support/local_gateway.h"
 #include "tests/support/processes.h"
-#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {
@@ -127,30 +126,15 @@ std::string text_of(const Json& answer) {
   return answer.at("result").at("content").at(0).at("text").get<std::string>();
 }
 
-class McpOverStdio : public testing::Test {
+class McpOverStdio : public OnLocalGateway {
  protected:
-  static void SetUpTestSuite() {
-    if (read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty()) return;
-    gateway_ = new Gateway(
-        "allow_unisolated: true\nlimits: {max_json_bytes: 1048576}\n"
-        "backends: [{name: dev, plugin: local}]\n");
-  }
-  static void TearDownTestSuite() {
-    delete gateway_;
-    gateway_ = nullptr;
-  }
-  void SetUp() override {
-    if (gateway_ == nullptr) GTEST_SKIP() << "the plugin local is not built";
-  }
+  static void SetUpTestSuite() { start("limits: {max_json_bytes: 1048576}\n"); }
 
   static std::vector<std::string> at_gateway(std::vector<std::string> more = {}) {
     more.insert(more.end(), {"--url", gateway_->url(), "--state-dir", gateway_->state_dir()});
     return more;
   }
-
-  static Gateway* gateway_;
 };
-Gateway* McpOverStdio::gateway_ = nullptr;
 
 TEST_F(McpOverStdio, AClientOf2025IsServed) {
   Shim shim(at_gateway());

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/fake_gateway.h"
+#include "tests/support/local_gateway.h"
 #include "tests_dirs.h"
 
 namespace isogate::test {
@@ -15,8 +16,6 @@ namespace {
 using Json = nlohmann::json;
 
 const std::string kHead = "plugin_dir: " ISOGATE_BUILD_DIR "/plugins\n";
-
-bool local_is_built() { return !read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty(); }
 
 struct Probed {
   int exit_code;

@@ -35,6 +35,14 @@ struct World {
   [[nodiscard]] Caller stranger() const { return me.as("other-" + me.agent()); }
 };
 
+// Another gateway of the case, with its agent there.
+struct Own {
+  explicit Own(const World& w, const std::string& more = {}, const std::string& state_dir = {})
+      : gateway(w.another(more, state_dir)), me(*gateway, w.me.agent()) {}
+  std::unique_ptr<Gateway> gateway;
+  Caller me;
+};
+
 struct Case {
   const char* name;
   int promise;  // of the nine in docs/http-api.md; 0: the API itself

@@ -14,6 +14,7 @@
 namespace isogate::test {
 namespace {
 
+constexpr const char* kMemoryOnly = "exec: {spool_bytes: 0}";  // no output is kept on disk
 constexpr const char* kUntilGo = "while [ ! -e go ]; do sleep 0.02; done; ";
 
 void sleep_sec(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
@@ -48,14 +49,6 @@ struct Heard {
   }
 
   std::optional<uint64_t> out_offset, error_offset;  // of what comes next; nullopt: any
-};
-
-// A gateway that keeps no output on disk.
-struct MemoryOnly {
-  explicit MemoryOnly(const World& w)
-      : gateway(w.another("exec: {spool_bytes: 0}")), me(*gateway, w.me.agent()) {}
-  std::unique_ptr<Gateway> gateway;
-  Caller me;
 };
 
 // An exec that the case starts, and that ends with it.
@@ -133,12 +126,10 @@ class LongLived {
   const Caller me_;
 };
 
-// Reads its output to the end, while it runs.
-class Follower {
+// Who reads an exec's output while it runs.
+class Reader {
  public:
-  explicit Follower(const LongLived& exec)
-      : stream_(exec.caller(), "GET", exec.url("/output?follow=true"), "", 300) {}
-  [[nodiscard]] const HttpResponse& head() const { return stream_.head; }
+  explicit Reader(Heard from) : heard(std::move(from)) {}
   // False: the end came first.
   bool hears(const std::string& text) {
     while (heard.out.find(text) == std::string::npos)
@@ -149,11 +140,22 @@ class Follower {
     while (next()) {
     }
   }
-  void leave() { stream_.connection.close(); }
   Heard heard;
 
+ protected:
+  ~Reader() = default;
+  virtual bool next() = 0;  // false: it was the end
+};
+
+class Follower : public Reader {
+ public:
+  explicit Follower(const LongLived& exec)
+      : Reader(Heard()), stream_(exec.caller(), "GET", exec.url("/output?follow=true"), "", 300) {}
+  [[nodiscard]] const HttpResponse& head() const { return stream_.head; }
+  void leave() { stream_.connection.close(); }
+
  private:
-  bool next() {
+  bool next() override {
     const auto event = stream_.next();
     if (event) heard.take(*event);
     return event.has_value();
@@ -161,30 +163,18 @@ class Follower {
   EventStream stream_;
 };
 
-class Attached {
+class Attached : public Reader {
  public:
   Attached(const LongLived& exec, const std::string& query = {}, Heard from = Heard())
-      : heard(std::move(from)),
+      : Reader(std::move(from)),
         socket(exec.caller().url(), exec.url("/attach" + query), exec.caller().headers(), 300) {}
 
-  // False: the gateway closed it first.
-  bool hears(const std::string& text) {
-    while (heard.out.find(text) == std::string::npos)
-      if (!next()) return false;
-    return true;
-  }
-  // To the gateway's close.
-  void rest() {
-    while (next()) {
-    }
-  }
   void control(const Json& what) { socket.send_text(what.dump()); }
 
-  Heard heard;
   WebSocket socket;
 
  private:
-  bool next() {
+  bool next() override {
     const auto message = socket.next();
     if (!message) return false;
     if (message->text) {
@@ -374,11 +364,10 @@ void older_output_is_kept_on_disk(World& w) {
 
 void output_beyond_the_quota_of_the_disk_is_dropped(World& w) {
   constexpr uint64_t kQuota = 1 << 20, kMemory = 5000;
-  const auto own = w.another("limits: {max_spool_bytes: " + std::to_string(kQuota) + "}");
-  const Caller me(*own, w.me.agent());
+  const Own own(w, "limits: {max_spool_bytes: " + std::to_string(kQuota) + "}");
   const std::string all = numbers_to(300000);
   const Json request = {{"command", "seq 300000"}, {"max_output_bytes", kMemory}};
-  const LongLived exec(me, request);
+  const LongLived exec(own.me, request);
   const Json end = exec.ended();
   const auto first = end.at("stdout").at("first_offset").get<uint64_t>();
   EXPECT_LE(first, all.size() - kQuota);
@@ -388,7 +377,7 @@ void output_beyond_the_quota_of_the_disk_is_dropped(World& w) {
   Heard kept(first);
   exec.hear(kept);
   EXPECT_TRUE(kept.out == all.substr(first));
-  const LongLived next(me, request);
+  const LongLived next(own.me, request);
   EXPECT_LE(next.ended().at("stdout").at("first_offset").get<uint64_t>(), all.size() - kQuota)
       << "it has the space of the one that ended";
   EXPECT_TRUE(refused(exec.output(), 404, "exec_not_found"));
@@ -417,10 +406,9 @@ void a_flood_leaves_other_tenants_their_share_of_the_disk(World& w) {
 }
 
 void output_that_was_dropped_is_410_with_what_is_there(World& w) {
-  const MemoryOnly own(w);
-  const Caller& me = own.me;
+  const Own own(w, kMemoryOnly);
   const std::string all = numbers_to(20000);
-  const LongLived exec(me, {{"command", "seq 20000; echo why >&2"}, {"max_output_bytes", 1000}});
+  const LongLived exec(own.me, {{"command", "seq 20000; echo why >&2"}, {"max_output_bytes", 1000}});
   const Json end = exec.ended();
   EXPECT_EQ(end.at("truncated"), true);
   EXPECT_EQ(end.at("stdout_bytes"), all.size());
@@ -485,16 +473,15 @@ void without_follow_an_answer_ends_while_output_goes_on(World& w) {
 
 // More than is kept, while one of them stalls.
 void the_program_waits_for_its_followers(World& w) {
-  const MemoryOnly own(w);
-  const Caller& me = own.me;
+  const Own own(w, kMemoryOnly);
   const std::string all = "ready\n" + numbers_to(100000);
-  const LongLived exec(
-      me, {{"command", "echo ready; " + std::string(kUntilGo) + "seq 100000"}, {"max_output_bytes", 5000}});
+  const LongLived exec(own.me, {{"command", "echo ready; " + std::string(kUntilGo) + "seq 100000"},
+                                {"max_output_bytes", 5000}});
   Follower slow(exec), fast(exec);
   ASSERT_TRUE(slow.hears("ready\n"));
   ASSERT_TRUE(fast.hears("ready\n"));
   auto all_of_fast = std::async(std::launch::async, [&fast] { fast.rest(); });
-  ASSERT_TRUE(succeeded(me.write("go", "")));
+  ASSERT_TRUE(succeeded(own.me.write("go", "")));
   sleep_sec(0.7);
   slow.rest();
   all_of_fast.get();
@@ -504,15 +491,14 @@ void the_program_waits_for_its_followers(World& w) {
 }
 
 void who_leaves_holds_the_program_no_longer(World& w) {
-  const MemoryOnly own(w);
-  const Caller& me = own.me;
+  const Own own(w, kMemoryOnly);
   const std::string flood = "echo ready; " + std::string(kUntilGo) + "head -c 50000000 /dev/zero; exit 2";
-  const LongLived exec(me, {{"command", flood}, {"max_output_bytes", 5000}});
+  const LongLived exec(own.me, {{"command", flood}, {"max_output_bytes", 5000}});
   Follower follower(exec);
   Attached attached(exec);
   ASSERT_TRUE(follower.hears("ready\n"));
   ASSERT_TRUE(attached.hears("ready\n"));
-  ASSERT_TRUE(succeeded(me.write("go", "")));
+  ASSERT_TRUE(succeeded(own.me.write("go", "")));
   EXPECT_EQ(exec.state("?wait_sec=1").at("state"), "running") << "the program does not wait for its readers";
   follower.leave();
   attached.socket.drop();
@@ -861,14 +847,13 @@ void who_attaches_sends_signals(World& w) {
 }
 
 void the_program_waits_for_who_is_attached(World& w) {
-  const MemoryOnly own(w);
-  const Caller& me = own.me;
+  const Own own(w, kMemoryOnly);
   const std::string all = "ready\n" + numbers_to(100000);
-  const LongLived exec(
-      me, {{"command", "echo ready; " + std::string(kUntilGo) + "seq 100000"}, {"max_output_bytes", 5000}});
+  const LongLived exec(own.me, {{"command", "echo ready; " + std::string(kUntilGo) + "seq 100000"},
+                                {"max_output_bytes", 5000}});
   Attached attached(exec);
   ASSERT_TRUE(attached.hears("ready\n"));
-  ASSERT_TRUE(succeeded(me.write("go", "")));
+  ASSERT_TRUE(succeeded(own.me.write("go", "")));
   sleep_sec(0.7);
   attached.rest();
   EXPECT_TRUE(attached.heard.out == all) << attached.heard.out.size() << " bytes of " << all.size();
@@ -876,7 +861,7 @@ void the_program_waits_for_who_is_attached(World& w) {
   Attached late(exec, "", Heard(std::nullopt));
   late.rest();
   EXPECT_EQ(late.heard.out, all.substr(all.size() - 5000)) << "it begins with the oldest byte that is kept";
-  const WebSocket dropped(me.url(), exec.url("/attach?stdout_offset=0"), me.headers());
+  const WebSocket dropped(own.me.url(), exec.url("/attach?stdout_offset=0"), own.me.headers());
   EXPECT_TRUE(refused(answer_of(dropped.answer()), 410, "output_dropped"));
 }
 
@@ -968,7 +953,7 @@ void a_long_lived_exec_keeps_its_sandbox_from_being_idle(World& w) {
   const LongLived exec(busy, {{"command", "echo up; cat; exit 3"}, {"stdin_open", true}});
   ASSERT_TRUE(exec.says("up\n"));
   EXPECT_EQ(row_of(busy).value("running_execs", 0), 1);
-  EXPECT_TRUE(eventually(60, [&] { return own->log().find("sandbox_stopped_idle") != std::string::npos; }));
+  EXPECT_TRUE(own->logs("sandbox_stopped_idle", 60));
   sleep_sec(2);
   EXPECT_EQ(own->log().find("\"agent_id\":\"busy\",\"limit_sec\""), std::string::npos);
   EXPECT_EQ(exec.state().at("state"), "running");
@@ -978,19 +963,19 @@ void a_long_lived_exec_keeps_its_sandbox_from_being_idle(World& w) {
 }
 
 void a_result_is_kept_longer_than_the_output(World& w) {
-  const auto own = w.another("exec: {keep_ended_sec: 1, max_background_sec: 5}");
-  const Caller me(*own, w.me.agent());
-  EXPECT_TRUE(refused(me.exec("true", {{"background", true}, {"timeout_sec", 6}}), 400, "invalid_request"));
-  const LongLived exec(me, {{"command", "echo out; sleep 300"}});
+  const Own own(w, "exec: {keep_ended_sec: 1, max_background_sec: 5}");
+  EXPECT_TRUE(
+      refused(own.me.exec("true", {{"background", true}, {"timeout_sec", 6}}), 400, "invalid_request"));
+  const LongLived exec(own.me, {{"command", "echo out; sleep 300"}});
   EXPECT_EQ(exec.ended().at("outcome"), "timed_out") << "without a timeout it gets the maximum";
   EXPECT_TRUE(eventually(30, [&] { return exec.output().status == 404; })) << exec.output().text;
   const Json left = exec.state();
   EXPECT_EQ(left.at("state"), "ended");
-  EXPECT_EQ(left.at("agent_id"), me.agent());
+  EXPECT_EQ(left.at("agent_id"), own.me.agent());
   EXPECT_EQ(left.at("outcome"), "timed_out");
   EXPECT_EQ(left.at("exit_code"), 124);
   EXPECT_EQ(left.at("stdout_bytes"), 4);
-  EXPECT_EQ(me.get("/execs").body.at("execs"), Json::array());
+  EXPECT_EQ(own.me.get("/execs").body.at("execs"), Json::array());
 }
 
 bool finds_execs_again(World& w) { return w.can("kept_execs"); }
@@ -1005,20 +990,18 @@ void let_die(Gateway& gateway, const std::string& exec_id) {
 
 void an_exec_of_a_gateway_that_died_is_unknown(World& w) {
   if (finds_execs_again(w)) GTEST_SKIP() << "this backend finds it again";
-  const auto first = w.another();
-  const Caller before(*first, w.me.agent());
-  const LongLived exec(before, {{"command", "echo up; sleep 300"}});
+  const Own first(w);
+  const LongLived exec(first.me, {{"command", "echo up; sleep 300"}});
   ASSERT_TRUE(exec.says("up\n"));
-  let_die(*first, exec.id);
-  const auto second = w.another({}, first->state_dir());
-  const Caller after(*second, w.me.agent());
-  const Answer answer = after.get(exec.url());
+  let_die(*first.gateway, exec.id);
+  const Own second(w, {}, first.gateway->state_dir());
+  const Answer answer = second.me.get(exec.url());
   ASSERT_TRUE(succeeded(answer));
   EXPECT_EQ(answer.body.at("state"), "ended");
   EXPECT_EQ(answer.body.at("outcome"), "unknown");
   EXPECT_TRUE(answer.body.at("exit_code").is_null());
   EXPECT_FALSE(answer.body.contains("stdout_bytes")) << "nobody knows how much it wrote: " << answer.text;
-  second->stop();
+  second.gateway->stop();
 }
 
 const char* const kTalk =
@@ -1026,15 +1009,14 @@ const char* const kTalk =
 
 void an_exec_of_a_gateway_that_died_is_found_again(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto first = w.another();
-  const Caller before(*first, w.me.agent());
-  const LongLived exec(before, {{"command", kTalk}, {"stdin_open", true}});
+  const Own first(w);
+  const LongLived exec(first.me, {{"command", kTalk}, {"stdin_open", true}});
   ASSERT_TRUE(exec.says("up\n"));
   ASSERT_TRUE(succeeded(exec.type("one\n")));
   ASSERT_TRUE(exec.says("got one\n"));
-  let_die(*first, exec.id);
-  const auto second = w.another({}, first->state_dir());
-  const LongLived again(Caller(*second, w.me.agent()), exec.id);
+  let_die(*first.gateway, exec.id);
+  const Own second(w, {}, first.gateway->state_dir());
+  const LongLived again(second.me, exec.id);
   EXPECT_EQ(again.state().at("state"), "running");
   EXPECT_TRUE(again.says("up\ngot one\n"));
   EXPECT_EQ(again.state().at("isolation"), exec.started.body.at("isolation"));
@@ -1046,7 +1028,7 @@ void an_exec_of_a_gateway_that_died_is_found_again(World& w) {
   EXPECT_EQ(end.at("stdout_bytes"), 20);
   EXPECT_EQ(again.heard().out, "up\ngot one\nover two\n");
   EXPECT_EQ(again.heard().error, "oops\n");
-  second->stop();
+  second.gateway->stop();
 }
 
 // All of a gateway whose memory is nearly full.
@@ -1055,135 +1037,80 @@ void execs_that_are_found_again_claim_no_more_memory_than_before(World& w) {
   const std::string little =
       "limits: {max_held_bytes: 2097152, max_json_bytes: 65536}\n"
       "exec: {max_output_bytes: 65536, max_max_output_bytes: 65536}";
-  const auto first = w.another(little);
-  const Caller before(*first, w.me.agent());
+  const Own first(w, little);
   std::list<LongLived> execs, found;
   for (int i = 0; i < 4; ++i) {
     const LongLived& exec = execs.emplace_back(
-        before, Json{{"command", "echo up; cat"}, {"stdin_open", true}, {"max_output_bytes", 1000}});
+        first.me, Json{{"command", "echo up; cat"}, {"stdin_open", true}, {"max_output_bytes", 1000}});
     ASSERT_TRUE(exec.says("up\n"));
   }
-  let_die(*first, execs.back().id);
-  const auto second = w.another(little, first->state_dir());
-  const Caller after(*second, w.me.agent());
+  let_die(*first.gateway, execs.back().id);
+  const Own second(w, little, first.gateway->state_dir());
   for (const LongLived& exec : execs) {
-    const LongLived& again = found.emplace_back(after, exec.id);
+    const LongLived& again = found.emplace_back(second.me, exec.id);
     EXPECT_TRUE(succeeded(again.type("still\n")));
     EXPECT_TRUE(again.says("up\nstill\n"));
   }
-  second->stop();
+  second.gateway->stop();
 }
 
 void an_exec_that_ended_while_no_gateway_was_there_has_its_result(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto first = w.another();
-  const Caller before(*first, w.me.agent());
-  const LongLived exec(before, {{"command", "echo up; sleep 8; echo late; exit 4"}});
+  const Own first(w);
+  const LongLived exec(first.me, {{"command", "echo up; sleep 8; echo late; exit 4"}});
   ASSERT_TRUE(exec.says("up\n"));
-  let_die(*first, exec.id);
+  let_die(*first.gateway, exec.id);
   sleep_sec(8);
-  const auto second = w.another({}, first->state_dir());
-  const LongLived again(Caller(*second, w.me.agent()), exec.id);
+  const Own second(w, {}, first.gateway->state_dir());
+  const LongLived again(second.me, exec.id);
   const Json end = again.ended();
   EXPECT_EQ(end.at("outcome"), "exited") << end;
   EXPECT_EQ(end.at("exit_code"), 4);
   EXPECT_EQ(again.heard().out, "up\nlate\n");
-  second->stop();
+  second.gateway->stop();
 }
 
 void an_exec_that_was_found_again_keeps_its_deadline_and_can_be_killed(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto first = w.another();
-  const Caller before(*first, w.me.agent());
+  const Own first(w);
   const std::string mark = new_mark();
-  const LongLived late(before, {{"command", "echo up; sleep 300"}, {"timeout_sec", 8}});
-  const LongLived long_one(before, {{"command", "echo up; setsid -f sleep " + mark + "; sleep " + mark},
-                                    {"pty", {{"cols", 80}, {"rows", 24}}}});
+  const LongLived late(first.me, {{"command", "echo up; sleep 300"}, {"timeout_sec", 8}});
+  const LongLived long_one(first.me, {{"command", "echo up; setsid -f sleep " + mark + "; sleep " + mark},
+                                      {"pty", {{"cols", 80}, {"rows", 24}}}});
   ASSERT_TRUE(late.says("up\n"));
   ASSERT_TRUE(long_one.says("up\r\n"));
-  let_die(*first, long_one.id);
-  const auto second = w.another({}, first->state_dir());
-  const Caller after(*second, w.me.agent());
-  const LongLived again(after, long_one.id);
+  let_die(*first.gateway, long_one.id);
+  const Own second(w, {}, first.gateway->state_dir());
+  const LongLived again(second.me, long_one.id);
   EXPECT_TRUE(again.says("up\r\n"));
   EXPECT_EQ(again.state().at("pty"), true);
   EXPECT_TRUE(succeeded(again.control("resize", {{"cols", 90}, {"rows", 30}})));
-  EXPECT_EQ(LongLived(after, late.id).ended().at("outcome"), "timed_out");
+  EXPECT_EQ(LongLived(second.me, late.id).ended().at("outcome"), "timed_out");
   const Answer killed = again.kill();
   EXPECT_EQ(killed.body.at("outcome"), "killed") << killed.text;
   if (w.shares_processes()) {
     EXPECT_TRUE(gone_within(1, mark));
   }
-  second->stop();
+  second.gateway->stop();
 }
 
 void an_orderly_stop_leaves_execs_where_it_keeps_sandboxes(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto first = w.another("on_shutdown: keep");
-  const Caller before(*first, w.me.agent());
-  const LongLived exec(before, {{"command", kTalk}, {"stdin_open", true}});
+  const Own first(w, "on_shutdown: keep");
+  const LongLived exec(first.me, {{"command", kTalk}, {"stdin_open", true}});
   ASSERT_TRUE(exec.says("up\n"));
   Follower follower(exec);
   ASSERT_TRUE(follower.hears("up\n"));
-  first->stop();
+  first.gateway->stop();
   follower.rest();
   EXPECT_TRUE(follower.heard.exit.is_null()) << follower.heard.exit;
-  const auto second = w.another({}, first->state_dir());
-  const LongLived again(Caller(*second, w.me.agent()), exec.id);
+  const Own second(w, {}, first.gateway->state_dir());
+  const LongLived again(second.me, exec.id);
   ASSERT_TRUE(again.says("up\n"));
   ASSERT_TRUE(succeeded(again.type("one\ntwo\n")));
   EXPECT_EQ(again.ended().at("exit_code"), 3);
   EXPECT_EQ(again.heard().out, "up\ngot one\nover two\n");
-  second->stop();
-}
-
-// Its front keeps running, and has the earlier output.
-void an_exec_outlives_its_backend_host(World& w) {
-  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto own = w.another();
-  const Caller me(*own, w.me.agent());
-  const LongLived exec(
-      me, {{"command", "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo $i; [ -e go ] || sleep 0.02; done"}});
-  ASSERT_TRUE(exec.says("5\n"));
-  Follower follower(exec);
-  ASSERT_TRUE(follower.hears("8\n"));
-  const pid_t host = host_of(*own, w.backend);
-  ASSERT_GT(host, 0);
-  ASSERT_EQ(::kill(host, SIGKILL), 0);
-  EXPECT_TRUE(eventually(60, [&] { return me.write("go", "").status < 300; }));
-  const Json end = exec.ended();
-  EXPECT_EQ(end.at("outcome"), "exited") << end;
-  follower.rest();
-  EXPECT_EQ(follower.heard.out, numbers_to(2000));
-  EXPECT_EQ(end.at("stdout_bytes"), numbers_to(2000).size());
-  own->stop();
-}
-
-void input_goes_on_after_its_backend_host_ended(World& w) {
-  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto own = w.another("limits: {max_execs_per_sandbox: 1}");
-  const Caller me(*own, w.me.agent());
-  const LongLived exec(me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
-  Attached attached(exec);
-  ASSERT_TRUE(attached.hears("ready\n"));
-  attached.socket.send_binary("before\n");
-  ASSERT_TRUE(attached.hears("before\n"));
-  const pid_t host = host_of(*own, w.backend);
-  ASSERT_GT(host, 0);
-  // It waits for a slot, which it must not take from the exec that continues.
-  std::jthread newcomer([&me] { me.post("/exec", {{"command", "sleep 5"}}); });
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  EXPECT_EQ(::kill(host, SIGKILL), 0);
-  EXPECT_TRUE(eventually(60, [&] { return me.write("go", "").status < 300; }));
-  attached.socket.send_binary("after\n");
-  EXPECT_TRUE(attached.hears("after\n"));
-  EXPECT_TRUE(refused(exec.type("x"), 409, "already_attached"));
-  attached.control({{"type", "close_stdin"}});
-  attached.rest();
-  EXPECT_TRUE(attached.heard.out.ends_with("after\nover\n")) << attached.heard.out;
-  EXPECT_EQ(exec.ended().at("outcome"), "exited");
-  newcomer.join();
-  own->stop();
+  second.gateway->stop();
 }
 
 // Its descriptors are closed then.
@@ -1192,6 +1119,52 @@ void kill_host(const Gateway& gateway, const std::string& backend) {
   ASSERT_GT(host, 0);
   ASSERT_EQ(::kill(host, SIGKILL), 0);
   ASSERT_TRUE(eventually(10, [&] { return ::kill(host, 0) != 0; }));
+}
+
+// Its front keeps running, and has the earlier output.
+void an_exec_outlives_its_backend_host(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const Own own(w);
+  const LongLived exec(
+      own.me,
+      {{"command", "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo $i; [ -e go ] || sleep 0.02; done"}});
+  ASSERT_TRUE(exec.says("5\n"));
+  Follower follower(exec);
+  ASSERT_TRUE(follower.hears("8\n"));
+  kill_host(*own.gateway, w.backend);
+  EXPECT_TRUE(eventually(60, [&] { return own.me.write("go", "").status < 300; }));
+  const Json end = exec.ended();
+  EXPECT_EQ(end.at("outcome"), "exited") << end;
+  follower.rest();
+  EXPECT_EQ(follower.heard.out, numbers_to(2000));
+  EXPECT_EQ(end.at("stdout_bytes"), numbers_to(2000).size());
+  own.gateway->stop();
+}
+
+void input_goes_on_after_its_backend_host_ended(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const Own own(w, "limits: {max_execs_per_sandbox: 1}");
+  const LongLived exec(own.me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
+  Attached attached(exec);
+  ASSERT_TRUE(attached.hears("ready\n"));
+  attached.socket.send_binary("before\n");
+  ASSERT_TRUE(attached.hears("before\n"));
+  const pid_t host = host_of(*own.gateway, w.backend);
+  ASSERT_GT(host, 0);
+  // It waits for a slot, which it must not take from the exec that continues.
+  std::jthread newcomer([&own] { own.me.post("/exec", {{"command", "sleep 5"}}); });
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_EQ(::kill(host, SIGKILL), 0);
+  EXPECT_TRUE(eventually(60, [&] { return own.me.write("go", "").status < 300; }));
+  attached.socket.send_binary("after\n");
+  EXPECT_TRUE(attached.hears("after\n"));
+  EXPECT_TRUE(refused(exec.type("x"), 409, "already_attached"));
+  attached.control({{"type", "close_stdin"}});
+  attached.rest();
+  EXPECT_TRUE(attached.heard.out.ends_with("after\nover\n")) << attached.heard.out;
+  EXPECT_EQ(exec.ended().at("outcome"), "exited");
+  newcomer.join();
+  own.gateway->stop();
 }
 
 // Until no backend host is started any more.
@@ -1205,79 +1178,74 @@ void quarantine(const Gateway& gateway, const std::string& backend) {
 
 void input_and_its_end_follow_the_end_of_the_backend_host(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto own = w.another();
-  const Caller me(*own, w.me.agent());
-  const LongLived exec(me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
+  const Own own(w);
+  const LongLived exec(own.me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
   Attached attached(exec);
   ASSERT_TRUE(attached.hears("ready\n"));
-  kill_host(*own, w.backend);
+  kill_host(*own.gateway, w.backend);
   attached.socket.send_binary("after\n");
   attached.control({{"type", "close_stdin"}});
   attached.rest();
   EXPECT_EQ(attached.heard.out, "ready\nafter\nover\n");
   EXPECT_EQ(exec.ended().at("outcome"), "exited");
-  own->stop();
+  own.gateway->stop();
 }
 
 void an_exec_outlives_the_quarantine_of_its_backend(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto own = w.another();
-  const Caller me(*own, w.me.agent());
-  const LongLived exec(me, {{"command", "echo ready; " + std::string(kUntilGo) + "echo over; exit 3"}});
+  const Own own(w);
+  const LongLived exec(own.me, {{"command", "echo ready; " + std::string(kUntilGo) + "echo over; exit 3"}});
   ASSERT_TRUE(exec.says("ready\n"));
-  quarantine(*own, w.backend);
+  quarantine(*own.gateway, w.backend);
   sleep_sec(2);
   EXPECT_EQ(exec.state().at("state"), "running");
-  own->signal(SIGHUP);
-  EXPECT_TRUE(eventually(60, [&] { return me.write("go", "").status < 300; }));
+  own.gateway->signal(SIGHUP);
+  EXPECT_TRUE(eventually(60, [&] { return own.me.write("go", "").status < 300; }));
   const Json end = exec.ended();
   EXPECT_EQ(end.value("exit_code", Json()), 3) << end;
   EXPECT_EQ(exec.heard().out, "ready\nover\n");
-  own->stop();
+  own.gateway->stop();
 }
 
 void input_and_its_end_wait_for_the_next_backend_host(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto own = w.another();
-  const Caller me(*own, w.me.agent());
-  const LongLived exec(me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
+  const Own own(w);
+  const LongLived exec(own.me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
   ASSERT_TRUE(exec.says("ready\n"));
-  quarantine(*own, w.backend);
+  quarantine(*own.gateway, w.backend);
   EXPECT_TRUE(eventually(60, [&] { return exec.type("last words\n", true).status < 300; }));
   sleep_sec(2);  // it is looked for more than once
-  own->signal(SIGHUP);
+  own.gateway->signal(SIGHUP);
   EXPECT_EQ(exec.ended().at("outcome"), "exited");
   EXPECT_EQ(exec.heard().out, "ready\nlast words\nover\n");
-  own->stop();
+  own.gateway->stop();
 }
 
 // What the ended host had received may be missing.
 void stdin_of_the_request_goes_on_after_its_backend_host_ended(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto own = w.another();
-  const Caller me(*own, w.me.agent());
-  const LongLived exec(me, {{"command", "echo ready; " + std::string(kUntilGo) + "tail -n 2"},
-                            {"stdin", std::string(4000000, 'x') + "\nlast of the request\n"},
-                            {"stdin_open", true}});
+  const Own own(w);
+  const LongLived exec(own.me, {{"command", "echo ready; " + std::string(kUntilGo) + "tail -n 2"},
+                                {"stdin", std::string(4000000, 'x') + "\nlast of the request\n"},
+                                {"stdin_open", true}});
   ASSERT_TRUE(exec.says("ready\n"));
-  kill_host(*own, w.backend);
-  EXPECT_TRUE(eventually(60, [&] { return me.write("go", "").status < 300; }));
+  kill_host(*own.gateway, w.backend);
+  EXPECT_TRUE(eventually(60, [&] { return own.me.write("go", "").status < 300; }));
   EXPECT_TRUE(eventually(60, [&] { return exec.type("and more\n", true).status < 300; }));
   EXPECT_EQ(exec.ended().at("outcome"), "exited");
   EXPECT_EQ(exec.heard().out, "ready\nlast of the request\nand more\n");
-  own->stop();
+  own.gateway->stop();
 }
 
 void a_stalled_reader_does_not_keep_an_exec_from_the_next_backend_host(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
-  const auto own = w.another("exec: {spool_bytes: 0}");
-  const Caller me(*own, w.me.agent());
-  const LongLived exec(me, {{"command", "trap 'touch caught' USR1; echo ready; " + std::string(kUntilGo) +
-                                            "yes & while :; do sleep 0.1; done"},
-                            {"max_output_bytes", 5000}});
+  const Own own(w, kMemoryOnly);
+  const LongLived exec(own.me, {{"command", "trap 'touch caught' USR1; echo ready; " + std::string(kUntilGo) +
+                                                "yes & while :; do sleep 0.1; done"},
+                                {"max_output_bytes", 5000}});
   Attached stalled(exec);
   ASSERT_TRUE(stalled.hears("ready\n"));
-  ASSERT_TRUE(succeeded(me.write("go", "")));
+  ASSERT_TRUE(succeeded(own.me.write("go", "")));
   const auto written = [&] { return exec.state().at("stdout").at("next_offset").get<uint64_t>(); };
   uint64_t last = 0;
   ASSERT_TRUE(eventually(60, [&] {
@@ -1285,11 +1253,11 @@ void a_stalled_reader_does_not_keep_an_exec_from_the_next_backend_host(World& w)
     sleep_sec(0.5);
     return before > 0 && before == last;
   })) << "its reader does not stall";
-  kill_host(*own, w.backend);
+  kill_host(*own.gateway, w.backend);
   EXPECT_TRUE(eventually(30, [&] { return exec.signal("USR1").status < 300; }));
-  EXPECT_TRUE(eventually(30, [&] { return me.read("caught").status == 200; }));
+  EXPECT_TRUE(eventually(30, [&] { return own.me.read("caught").status == 200; }));
   stalled.socket.drop();
-  own->stop();
+  own.gateway->stop();
 }
 
 const Case kLongExecCases[] = {

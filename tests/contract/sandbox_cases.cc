@@ -84,8 +84,7 @@ void a_sandbox_has_the_image_that_it_was_created_with(World& w) {
   EXPECT_TRUE(refused(other.post("/sandboxes", small), 409, "already_exists"));
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/" + w.me.agent())));
   EXPECT_EQ(python_of(me), "none\n") << "it is the sandbox's, not the container's";
-  first->signal(SIGKILL);
-  EXPECT_EQ(first->wait(45), 128 + SIGKILL);
+  first->kill();
   auto second = w.another(admitted, first->state_dir());
   EXPECT_EQ(python_of(Caller(*second, w.me.agent())), "none\n");
   second->stop();
@@ -236,7 +235,7 @@ void an_idle_sandbox_is_stopped_and_comes_back(World& w) {
   const Caller quiet(*own, "quiet"), busy(*own, "busy");
   ASSERT_TRUE(succeeded(quiet.write("kept", "still here")));
   ExecStream stream(busy, {{"command", "while [ ! -e go ]; do sleep 0.1; done; echo done"}});
-  EXPECT_TRUE(eventually(10, [&] { return own->log().find("sandbox_stopped_idle") != std::string::npos; }));
+  EXPECT_TRUE(own->logs("sandbox_stopped_idle", 10));
   EXPECT_EQ(own->log().find("\"agent_id\":\"busy\",\"limit_sec\""), std::string::npos)
       << "something runs there";
   EXPECT_EQ(quiet.out("cat kept"), "still here");

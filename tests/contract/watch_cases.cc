@@ -259,41 +259,38 @@ void ending_a_sandbox_ends_its_watches(World& w) {
 
 void a_watched_sandbox_is_idle_all_the_same(World& w) {
   SKIP_WITHOUT_WATCHES(w);
-  const auto own = w.another("sandbox_idle_timeout_sec: 1");
-  const Caller me(*own, w.me.agent());
-  Watched watch(me, "recursive=true");
+  const Own own(w, "sandbox_idle_timeout_sec: 1");
+  Watched watch(own.me, "recursive=true");
   ASSERT_TRUE(watch.ready()) << watch.head.body;
   EXPECT_EQ(watch.reason(), "sandbox_ended");
-  EXPECT_TRUE(eventually(60, [&] { return own->log().find("sandbox_stopped_idle") != std::string::npos; }));
-  Watched again(me);
+  EXPECT_TRUE(own.gateway->logs("sandbox_stopped_idle", 60));
+  Watched again(own.me);
   EXPECT_TRUE(again.ready()) << "a watch opens what was stopped";
 }
 
 void a_gateway_that_ends_says_so(World& w) {
   SKIP_WITHOUT_WATCHES(w);
-  const auto own = w.another();
-  const Caller me(*own, w.me.agent());
-  Watched watch(me, "recursive=true");
+  const Own own(w);
+  Watched watch(own.me, "recursive=true");
   ASSERT_TRUE(watch.ready()) << watch.head.body;
-  own->signal(SIGTERM);
+  own.gateway->signal(SIGTERM);
   EXPECT_EQ(watch.reason(), "draining");
-  EXPECT_EQ(own->wait(45), 0) << own->log();
+  EXPECT_EQ(own.gateway->wait(45), 0) << own.gateway->log();
 }
 
 void a_reload_is_not_held_up_by_a_watch(World& w) {
   SKIP_WITHOUT_WATCHES(w);
   const std::string instance = "instance: watched-" + new_mark();
-  const auto own = w.another(instance);
-  const Caller me(*own, w.me.agent());
-  Watched watch(me, "recursive=true");
+  const Own own(w, instance);
+  Watched watch(own.me, "recursive=true");
   ASSERT_TRUE(watch.ready()) << watch.head.body;
-  const pid_t before = host_of(*own, w.backend);
-  own->reload(options_for(w.backend, w.starter, instance + "\nlog: {level: debug}").yaml);
+  const pid_t before = host_of(*own.gateway, w.backend);
+  own.gateway->reload(options_for(w.backend, w.starter, instance + "\nlog: {level: debug}").yaml);
   EXPECT_EQ(watch.reason(), "reloaded");
   EXPECT_TRUE(eventually(30, [&] { return !alive(before); })) << "the old host still runs";
-  Watched again(me);
+  Watched again(own.me);
   ASSERT_TRUE(again.ready()) << again.head.body;
-  me.run("touch after");
+  own.me.run("touch after");
   EXPECT_TRUE(again.reports("created", "after"));
 }
 

@@ -4,8 +4,8 @@
 #include <csignal>
 #include <thread>
 
-#include "tests/docker/backend_world.h"
 #include "tests/docker/engine_proxy.h"
+#include "tests/docker/gateways.h"
 
 namespace isogate::docker {
 namespace {
@@ -15,34 +15,17 @@ using test::Caller;
 using test::eventually;
 using test::Gateway;
 using test::GatewayOptions;
-using testing::HasSubstr;
 
-class Changed : public BackendWorld {
+class Changed : public OnEngine {
  protected:
-  GatewayOptions with(const std::string& more = {}) const {
-    GatewayOptions options = BackendWorld::options(more);
-    options.state_dir = state_.path();
-    return options;
-  }
-  void docker(const std::vector<std::string>& arguments) const {
-    std::vector<std::string> argv{"docker", "-H", std::getenv(variable_)};
-    argv.insert(argv.end(), arguments.begin(), arguments.end());
-    const auto ran = test::run_program(argv);
-    ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  }
+  GatewayOptions with(const std::string& more = {}) const { return lasting(config_, more); }
   std::string running() const {
     const auto found = containers("sandbox");
     return found.size() == 1 && found[0].at("State") == "running" ? found[0].at("Id").get<std::string>() : "";
   }
   // `change` is made to the container while no gateway runs; it is not used again.
   void while_away(const std::function<void(const std::string& id)>& change) {
-    std::string before;
-    {
-      Gateway gateway(with("on_shutdown: keep"));
-      Caller(gateway, "a").run("echo kept > kept; echo mine > /tmp/mark");
-      before = container_of(gateway, "a");
-      gateway.stop();
-    }
+    const std::string before = left_by(with("on_shutdown: keep"), "echo kept > kept; echo mine > /tmp/mark");
     change(before);
     Gateway gateway(with());
     const Caller me(gateway, "a");
@@ -60,7 +43,7 @@ class Changed : public BackendWorld {
     EXPECT_EQ(me.out("cat kept; cat /tmp/mark 2>/dev/null"), "kept\n");
     EXPECT_EQ(failure_of([&] { engine_->inspect(before, usual()); }).http_status, 404);
   }
-  const test::TemporaryDirectory state_{"/var/tmp"};
+  std::string config_;
 };
 
 TEST_F(Changed, MoreMemoryWhileTheGatewayWasAway) {
@@ -88,19 +71,16 @@ TEST_F(Changed, MoreMemoryWhileTheEnginesEventsCouldNotBeFollowed) {
   GatewayOptions options = with();
   options.env = {{"DOCKER_HOST", proxy.address()}};
   Gateway gateway(options);
-  const auto logs = [&](const std::string& text) {
-    return eventually(20, [&] { return gateway.log().find(text) != std::string::npos; });
-  };
   const Caller me(gateway, "a");
   me.run("echo kept > kept");
   const std::string before = container_of(gateway, "a");
   proxy.cut_events(true);
-  ASSERT_TRUE(logs("tried again until it can be followed")) << gateway.log();
+  ASSERT_TRUE(gateway.logs("tried again until it can be followed")) << gateway.log();
   docker({"update", "--memory", "1g", "--memory-swap", "2g", before});
   EXPECT_EQ(me.out("cat kept"), "kept\n");
   ASSERT_EQ(container_of(gateway, "a"), before) << "nothing has reported it";
   proxy.cut_events(false);
-  EXPECT_TRUE(logs("its container's settings were changed from outside")) << gateway.log();
+  EXPECT_TRUE(gateway.logs("its container's settings were changed from outside")) << gateway.log();
   EXPECT_EQ(me.out("cat kept"), "kept\n");
   EXPECT_NE(container_of(gateway, "a"), before);
 }
@@ -112,6 +92,7 @@ TEST_F(Changed, StartedAgainWhileItRuns) {
 // A container without a network can be given none; one with a network of its own can.
 class ChangedNetwork : public Changed {
  protected:
+  ChangedNetwork() { config_ = "network: internal"; }
   void SetUp() override {
     Changed::SetUp();
     if (!IsSkipped()) network_ = engine_->create_network(new_name(), Json{{"Driver", "bridge"}}, usual());
@@ -120,36 +101,15 @@ class ChangedNetwork : public Changed {
     Changed::TearDown();
     if (!network_.empty()) engine_->remove_network(network_, usual());
   }
-  GatewayOptions internal(const std::string& more = {}) const {
-    GatewayOptions options = BackendWorld::options(more, "network: internal");
-    options.state_dir = state_.path();
-    return options;
-  }
   std::string network_;
 };
 
 TEST_F(ChangedNetwork, AnotherNetworkWhileTheGatewayWasAway) {
-  std::string before;
-  {
-    Gateway gateway(internal("on_shutdown: keep"));
-    Caller(gateway, "a").run("echo kept > kept");
-    before = container_of(gateway, "a");
-    gateway.stop();
-  }
-  docker({"network", "connect", network_, before});
-  Gateway gateway(internal());
-  EXPECT_EQ(Caller(gateway, "a").out("cat kept"), "kept\n");
-  EXPECT_NE(container_of(gateway, "a"), before);
+  while_away([&](const std::string& id) { docker({"network", "connect", network_, id}); });
 }
 
 TEST_F(ChangedNetwork, AnotherNetworkWhileItRuns) {
-  Gateway gateway(internal());
-  const Caller me(gateway, "a");
-  me.run("echo kept > kept");
-  const std::string before = container_of(gateway, "a");
-  docker({"network", "connect", network_, before});
-  EXPECT_TRUE(eventually(10, [&] { return me.exec("true").status == 200 && running() != before; }));
-  EXPECT_EQ(me.out("cat kept"), "kept\n");
+  while_it_runs([&](const std::string& id) { docker({"network", "connect", network_, id}); });
 }
 
 // Contact with a runner that does not answer is lost: what it runs is killed from outside, and soon.

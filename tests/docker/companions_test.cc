@@ -111,10 +111,8 @@ TEST_F(WithCompanions, OneThatIsNotLimitedAsAskedDoesNotRun) {
   Gateway gateway(options);
   const Caller me(gateway, "a");
   EXPECT_EQ(me.out("echo fine"), "fine\n");
-  EXPECT_TRUE(eventually(20, [&] {
-    return gateway.log().find("does not put its limits in force: MemorySwap is 1073741824") !=
-           std::string::npos;
-  })) << gateway.log();
+  EXPECT_TRUE(gateway.logs("does not put its limits in force: MemorySwap is 1073741824", 20))
+      << gateway.log();
   for (const Json& each : containers("companion")) EXPECT_EQ(each.at("State"), "created");
 }
 
@@ -156,7 +154,7 @@ TEST_F(WithCompanions, PostStartRunsInTheSandboxOnceTheCompanionIsHealthy) {
   const std::string uid = me.out("id -u");
   EXPECT_TRUE(eventually(30, [&] { return me.out("cat seen 2> /dev/null") == "hello\n" + uid.substr(0, 5); }))
       << gateway.log();
-  EXPECT_TRUE(eventually(5, [&] { return gateway.log().find("has run") != std::string::npos; }));
+  EXPECT_TRUE(gateway.logs("has run", 5));
 }
 
 TEST_F(WithCompanions, AFailingHookIsLogged) {
@@ -178,23 +176,21 @@ TEST_F(WithCompanions, AnUnhealthyOneIsReportedAndItsHookNeverRuns) {
               "post_start: {command: [touch, ran]}")));
   const Caller me(gateway, "a");
   me.run("true");
-  EXPECT_TRUE(eventually(20, [&] { return gateway.log().find("is unhealthy") != std::string::npos; }));
+  EXPECT_TRUE(gateway.logs("is unhealthy", 20));
   EXPECT_NE(me.run("test -e ran").at("exit_code"), 0);
 }
 
 TEST_F(WithCompanions, ARestartedGatewayReattachesThemAndRunsNoHookTwice) {
-  test::TemporaryDirectory state("/var/tmp");
   test::GatewayOptions keep =
       with(db(std::string(kHealthy) + ", post_start: {command: [sh, -c, \"echo x >> ran\"]}"), "internal",
            "on_shutdown: keep");
-  keep.state_dir = state.path();
+  keep.state_dir = state_.path();
   std::string companion, container;
   {
     Gateway gateway(keep);
     const Caller me(gateway, "a");
     me.run("true");
-    ASSERT_TRUE(eventually(30, [&] { return gateway.log().find("has run") != std::string::npos; }))
-        << gateway.log();
+    ASSERT_TRUE(gateway.logs("has run", 30)) << gateway.log();
     companion = only("companion").at("Id");
     container = only("sandbox").at("Id");
     gateway.stop();
@@ -202,7 +198,7 @@ TEST_F(WithCompanions, ARestartedGatewayReattachesThemAndRunsNoHookTwice) {
   Gateway again(keep);
   const Caller me(again, "a");
   EXPECT_EQ(me.out("cat ran"), "x\n");
-  EXPECT_TRUE(eventually(20, [&] { return again.log().find("is healthy") != std::string::npos; }));
+  EXPECT_TRUE(again.logs("is healthy", 20));
   EXPECT_EQ(only("companion").at("Id"), companion);
   EXPECT_EQ(only("sandbox").at("Id"), container);
   EXPECT_TRUE(eventually(10, [&] { return me.out(reach("db", 5000)) == "hello\n"; }));
@@ -212,15 +208,13 @@ TEST_F(WithCompanions, ARestartedGatewayReattachesThemAndRunsNoHookTwice) {
 }
 
 TEST_F(WithCompanions, AKilledGatewaysCompanionsAreRemovedWithTheSandbox) {
-  test::TemporaryDirectory state("/var/tmp");
   test::GatewayOptions same = with(db());
-  same.state_dir = state.path();
+  same.state_dir = state_.path();
   {
     Gateway gateway(same);
     Caller(gateway, "a").run("true");
     ASSERT_TRUE(has_companions(1)) << gateway.log();
-    gateway.signal(SIGKILL);
-    gateway.wait(10);
+    gateway.kill();
   }
   Gateway again(same);
   const Caller me(again, "a");
@@ -336,20 +330,14 @@ TEST_F(WithCompanions, TwoSandboxesDoNotMeet) {
 }
 
 TEST_F(WithCompanions, AnInternalNetworkTakesThePlaceOfOneWithAWayOut) {
-  test::TemporaryDirectory state("/var/tmp");
-  test::GatewayOptions keep = options("network: dedicated", "on_shutdown: keep");
-  keep.state_dir = state.path();
-  std::string before;
-  {
-    Gateway gateway(keep);
-    Caller(gateway, "a").run("true");
-    before = only("sandbox").at("NetworkSettings").at("Networks").begin()->at("NetworkID");
-    gateway.stop();
-  }
-  keep.yaml = options("network: internal").yaml;
-  Gateway again(keep);
+  const auto network = [this]() -> std::string {
+    return only("sandbox").at("NetworkSettings").at("Networks").begin()->at("NetworkID");
+  };
+  left_by(lasting("network: dedicated", "on_shutdown: keep"), "true");
+  const std::string before = network();
+  Gateway again(lasting("network: internal"));
   Caller(again, "a").run("true");
-  const std::string after = only("sandbox").at("NetworkSettings").at("Networks").begin()->at("NetworkID");
+  const std::string after = network();
   EXPECT_NE(after, before);
   const Json seen = engine_->inspect_network(after, usual());
   EXPECT_EQ(seen.at("Internal"), true);

@@ -118,18 +118,8 @@ TEST_F(Copies, MoreThanTheLimitIsRefused) {
 }
 
 TEST_F(Copies, ChangedCopiesRecreateAKeptContainer) {
-  TemporaryDirectory state("/var/tmp");
-  test::GatewayOptions keep = options(copies(), "on_shutdown: keep");
-  keep.state_dir = state.path();
-  std::string before;
-  {
-    Gateway gateway(keep);
-    Caller(gateway, "a").run("true");
-    before = only("sandbox").at("Id");
-    gateway.stop();
-  }
-  keep.yaml = options(copies({}, "/opt/elsewhere")).yaml;
-  Gateway again(keep);
+  const std::string before = left_by(lasting(copies(), "on_shutdown: keep"), "true");
+  Gateway again(lasting(copies({}, "/opt/elsewhere")));
   EXPECT_EQ(Caller(again, "a").out("cat /opt/elsewhere/link; ls /opt"), "helloelsewhere\n");
   EXPECT_NE(only("sandbox").at("Id"), before);
 }

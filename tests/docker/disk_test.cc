@@ -1,7 +1,4 @@
-#include <csignal>
-
-#include "tests/docker/backend_world.h"
-#include "tests/support/processes.h"
+#include "tests/docker/gateways.h"
 #include "tests/support/program.h"
 
 // Workspaces in file systems of their own, in containers that outlive their gateway.
@@ -13,15 +10,14 @@ using test::Gateway;
 using test::GatewayOptions;
 using test::Json;
 
-class Disk : public BackendWorld, public testing::WithParamInterface<const char*> {
+class Disk : public OnEngine, public testing::WithParamInterface<const char*> {
  protected:
   Disk() { image_ = "isogate-test:small"; }
   // Skips where such a file system is not available; then the probe must say why.
-  std::unique_ptr<Gateway> gateway(int mb, const std::string& more = {}, const std::string& config = {}) {
+  std::unique_ptr<Gateway> gateway(int mb, const std::string& config = {}) {
     GatewayOptions options =
-        BackendWorld::options("shell: /bin/sh\n" + more, std::string("workspace_fs: ") + GetParam() +
-                                                             ", disk_mb: " + std::to_string(mb) + config);
-    options.state_dir = state_.path();
+        lasting(std::string("workspace_fs: ") + GetParam() + ", disk_mb: " + std::to_string(mb) + config,
+                "shell: /bin/sh");
     options.wait_ready = false;
     auto made = std::make_unique<Gateway>(options);
     EXPECT_TRUE(decided(*made)) << Caller(*made, "").get("/readyz").text;
@@ -32,7 +28,7 @@ class Disk : public BackendWorld, public testing::WithParamInterface<const char*
     return nullptr;
   }
   void TearDown() override {
-    BackendWorld::TearDown();
+    OnEngine::TearDown();
     test::run_program(
         {"sh", "-c",
          "for m in $(grep -o ' " + state_.path() + "/[^ ]*' /proc/self/mountinfo); do umount -l $m; done"});
@@ -42,7 +38,6 @@ class Disk : public BackendWorld, public testing::WithParamInterface<const char*
         .out;
   }
 
-  const test::TemporaryDirectory state_{"/var/tmp"};
   std::string why_;
 };
 
@@ -68,8 +63,7 @@ TEST_P(Disk, OfARunningContainerIsFoundAgain) {
     const auto own = gateway(16);
     if (!own) GTEST_SKIP() << why_;
     EXPECT_EQ(Caller(*own, "a").out("echo kept > f; echo mine > /tmp/mark; cat f"), "kept\n");
-    own->signal(SIGKILL);
-    own->wait(10);
+    own->kill();
   }
   {
     const auto own = gateway(16);
@@ -77,8 +71,7 @@ TEST_P(Disk, OfARunningContainerIsFoundAgain) {
     const Caller me(*own, "a");
     EXPECT_EQ(me.out("cat f /tmp/mark"), "kept\nmine\n") << "the same container, with the same files";
     EXPECT_NE(me.run("head -c 30000000 /dev/zero > g").at("exit_code"), 0);
-    own->signal(SIGKILL);
-    own->wait(10);
+    own->kill();
   }
   const auto own = gateway(32);
   ASSERT_TRUE(own);
@@ -91,7 +84,7 @@ TEST_P(Disk, OfARunningContainerIsFoundAgain) {
 }
 
 TEST_P(Disk, GoesWithASandboxMadeAhead) {
-  const auto own = gateway(16, {}, ", warm_pool: 1");
+  const auto own = gateway(16, ", warm_pool: 1");
   if (!own) GTEST_SKIP() << why_;
   ASSERT_TRUE(test::eventually(60, [&] {
     return Caller(*own, "").get("/backends").text.find("1 of 1 ready") != std::string::npos ||

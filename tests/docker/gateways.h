@@ -1,5 +1,5 @@
-// Gateways on a real Engine, for tests of single features: each test has its own instance, and what it leaves
-// is removed at its end.
+// Gateways on a real Engine, and the containers of their agents: each test has its own instance, and what it
+// leaves is removed at its end.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ class OnEngine : public SharedEngine {
 
   // `config`: members of the backend's `config`, in YAML's flow style; `more`: other settings of the gateway;
   // `backend`: of the backend.
-  test::GatewayOptions options(const std::string& config, const std::string& more = {},
+  test::GatewayOptions options(const std::string& config = {}, const std::string& more = {},
                                const std::string& backend = {}) const {
     test::GatewayOptions options;
     options.yaml = more + "\ninstance: " + instance_ + "\nbackends:\n  - name: docker\n" +
@@ -35,6 +35,12 @@ class OnEngine : public SharedEngine {
                    "\"" + (config.empty() ? "" : ", " + config) + "}\n";
     options.env = {{"DOCKER_HOST", std::getenv(variable_)}};
     return options;
+  }
+  // The same for gateways that follow each other on one state directory.
+  test::GatewayOptions lasting(const std::string& config = {}, const std::string& more = {}) const {
+    test::GatewayOptions lasting = options(config, more);
+    lasting.state_dir = state_.path();
+    return lasting;
   }
 
   // Of all sandboxes of this test's gateways.
@@ -47,7 +53,37 @@ class OnEngine : public SharedEngine {
     EXPECT_EQ(found.size(), 1u) << role;
     return found.size() == 1 ? engine_->inspect(found[0].at("Id"), usual()) : Json();
   }
+  // The containers of this gateway's sandbox of that agent.
+  std::vector<Json> containers_of(const test::Gateway& gateway, const std::string& agent) const {
+    const test::Answer answer = test::Caller(gateway, agent).get("/sandboxes");
+    for (const Json& row : answer.body.at("sandboxes"))
+      if (row.at("agent_id") == agent)
+        return engine_->list({{kLabelSandbox, row.at("sandbox_id").get<std::string>()}}, usual());
+    return {};
+  }
+  std::string container_of(const test::Gateway& gateway, const std::string& agent) const {
+    const auto found = containers_of(gateway, agent);
+    return found.size() == 1 ? found[0].at("Id").get<std::string>()
+                             : std::to_string(found.size()) + " containers";
+  }
+  // The container of agent `a`, once a gateway has run that in it and has ended.
+  std::string left_by(const test::GatewayOptions& options, const std::string& command) const {
+    test::Gateway gateway(options);
+    test::Caller(gateway, "a").run(command);
+    const std::string container = container_of(gateway, "a");
+    gateway.stop();
+    return container;
+  }
   size_t volumes() const { return engine_->list_volumes({{kLabelInstance, instance_}}, usual()).size(); }
+
+  // What docker's client writes; it must succeed.
+  std::string docker(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> argv{"docker", "-H", std::getenv(variable_)};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    const auto ran = test::run_program(argv);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return ran.out;
+  }
 
   // What an operator reads about an unavailable backend.
   static std::string detail_of(const test::Gateway& gateway) {
@@ -68,6 +104,7 @@ class OnEngine : public SharedEngine {
   }
 
   const std::string instance_;
+  const test::TemporaryDirectory state_{"/var/tmp"};
   std::string image_ = "isogate-test:base";
 };
 

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <thread>
 
-#include "tests/docker/backend_world.h"
+#include "tests/docker/gateways.h"
 #include "tests/support/processes.h"
 #include "tests_dirs.h"
 
@@ -19,13 +19,13 @@ using test::GatewayOptions;
 using testing::HasSubstr;
 using testing::Not;
 
-class Hostile : public BackendWorld {
+class Hostile : public OnEngine {
  protected:
   // Its runners are hostile_runner.cc.
   GatewayOptions with_hostile_runners() {
-    return options({}, "transport: stream, runner: " ISOGATE_BUILD_DIR
-                       "/bin/hostile_runner"
-                       ", mounts: [{source: " ISOGATE_BUILD_DIR "/bin/isogate-runner, target: /opt/runner}]");
+    return options("transport: stream, runner: " ISOGATE_BUILD_DIR
+                   "/bin/hostile_runner"
+                   ", mounts: [{source: " ISOGATE_BUILD_DIR "/bin/isogate-runner, target: /opt/runner}]");
   }
 };
 
@@ -68,9 +68,7 @@ TEST_F(Hostile, WhatARunnerMakesUpIsRefusedInLittleMemory) {
 
 // Of X's container only its first process is accepted, whoever connects.
 TEST_F(Hostile, OnlyTheRunnerIsAccepted) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions keep = options("on_shutdown: keep");
-  keep.state_dir = state.path();
+  const GatewayOptions keep = lasting("", "on_shutdown: keep");
   std::string container;
   {
     Gateway gateway(keep);
@@ -115,31 +113,23 @@ TEST_F(Hostile, OnlyTheRunnerIsAccepted) {
 
 // It has the name, the labels and the program of our container, and is still another one.
 TEST_F(Hostile, APlantedContainerIsNeitherAdoptedNorRemovedNorSpokenTo) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions keep = options("on_shutdown: keep", "transport: stream");
-  keep.state_dir = state.path();
-  std::string planted;
-  {
-    Gateway gateway(keep);
-    ASSERT_TRUE(succeeded(Caller(gateway, "x").write("kept", "still here")));
-    const std::string ours = container_of(gateway, "x");
-    gateway.stop();
-    const Json seen = engine_->inspect(ours, usual());
-    engine_->remove(ours, true, true, usual());
-    planted = engine_->create_container(
-        seen.at("Name").get<std::string>().substr(1),
-        {{"Image", "isogate-test:base"},
-         {"Cmd", {"sleep", "600"}},
-         {"Labels", seen.at("Config").at("Labels")},
-         {"HostConfig", {{"NetworkMode", "none"}, {"Mounts", seen.at("HostConfig").at("Mounts")}}}},
-        usual());
-    engine_->start(planted, usual());
-  }
+  const GatewayOptions keep = lasting("transport: stream", "on_shutdown: keep");
+  const std::string ours = left_by(keep, "printf 'still here' > kept");
+  const Json seen = engine_->inspect(ours, usual());
+  engine_->remove(ours, true, true, usual());
+  const std::string planted = engine_->create_container(
+      seen.at("Name").get<std::string>().substr(1),
+      {{"Image", "isogate-test:base"},
+       {"Cmd", {"sleep", "600"}},
+       {"Labels", seen.at("Config").at("Labels")},
+       {"HostConfig", {{"NetworkMode", "none"}, {"Mounts", seen.at("HostConfig").at("Mounts")}}}},
+      usual());
+  engine_->start(planted, usual());
   Gateway again(keep);
-  const Caller x(again, "x");
+  const Caller x(again, "a");
   EXPECT_EQ(x.content("kept"), "still here");
   EXPECT_EQ(x.out("cat /proc/1/comm"), "isogate-runner\n");
-  EXPECT_TRUE(succeeded(x.call("DELETE", "/sandboxes/x?purge=true")));
+  EXPECT_TRUE(succeeded(x.call("DELETE", "/sandboxes/a?purge=true")));
   const Json after = engine_->inspect(planted, usual());
   EXPECT_EQ(after.at("State").at("Running"), true);
   EXPECT_TRUE(after.at("ExecIDs").is_null()) << after.at("ExecIDs");

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "plugins/docker/container/seccomp.h"
-#include "tests/docker/backend_world.h"
 #include "tests/docker/engine_proxy.h"
+#include "tests/docker/gateways.h"
 #include "tests/support/processes.h"
 
 // The backend through a real gateway, on a real Engine: the life of containers.
@@ -21,7 +21,7 @@ using test::Gateway;
 using test::GatewayOptions;
 using testing::HasSubstr;
 
-class Lifecycle : public BackendWorld {};
+class Lifecycle : public OnEngine {};
 
 TEST_F(Lifecycle, HardensWhatTheEngineRuns) {
   Gateway gateway(options());
@@ -73,9 +73,7 @@ TEST_F(Lifecycle, AContainerThatDiedBetweenCallsIsRecreated) {
 }
 
 TEST_F(Lifecycle, SigtermRemovesEveryContainerAndNoWorkspace) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions first = options();
-  first.state_dir = state.path();
+  const GatewayOptions first = lasting();
   std::string container;
   {
     Gateway gateway(first);
@@ -90,36 +88,17 @@ TEST_F(Lifecycle, SigtermRemovesEveryContainerAndNoWorkspace) {
 }
 
 TEST_F(Lifecycle, KeptContainersAreFoundAgainByWhatWasRecorded) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions keep = options("on_shutdown: keep");
-  keep.state_dir = state.path();
-  std::string container;
-  {
-    Gateway gateway(keep);
-    Caller(gateway, "a").run("echo mine > /tmp/mark");
-    container = container_of(gateway, "a");
-    gateway.stop();
-  }
+  const std::string container = left_by(lasting("", "on_shutdown: keep"), "echo mine > /tmp/mark");
   EXPECT_EQ(engine_->inspect(container, usual()).at("State").at("Running"), true);
-  keep.yaml = options().yaml;
-  Gateway again(keep);
+  Gateway again(lasting());
   EXPECT_EQ(Caller(again, "a").out("cat /tmp/mark"), "mine\n");
   EXPECT_EQ(container_of(again, "a"), container);
 }
 
 TEST_F(Lifecycle, KeptContainersAreRecreatedWhenTheirSettingsHaveChanged) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions keep = options("on_shutdown: keep", "memory_mb: 256");
-  keep.state_dir = state.path();
-  std::string before;
-  {
-    Gateway gateway(keep);
-    ASSERT_TRUE(succeeded(Caller(gateway, "a").write("kept", "still here")));
-    before = container_of(gateway, "a");
-    gateway.stop();
-  }
-  keep.yaml = options({}, "memory_mb: 128").yaml;
-  Gateway again(keep);
+  const std::string before =
+      left_by(lasting("memory_mb: 256", "on_shutdown: keep"), "printf 'still here' > kept");
+  Gateway again(lasting("memory_mb: 128"));
   EXPECT_EQ(Caller(again, "a").out("cat kept"), "still here");
   const std::string after = container_of(again, "a");
   EXPECT_NE(after, before);
@@ -127,17 +106,14 @@ TEST_F(Lifecycle, KeptContainersAreRecreatedWhenTheirSettingsHaveChanged) {
 }
 
 TEST_F(Lifecycle, AGatewayThatIsKilledLeavesNoProgramAndFindsItsContainer) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions same = options();
-  same.state_dir = state.path();
+  const GatewayOptions same = lasting();
   std::string container;
   {
     Gateway gateway(same);
     ExecStream stream(Caller(gateway, "a"), {{"command", "sleep 4711.25"}});
     ASSERT_EQ(stream.next()->at("event"), "start");
     container = container_of(gateway, "a");
-    gateway.signal(SIGKILL);
-    gateway.wait(10);
+    gateway.kill();
   }
   Gateway again(same);
   const Caller me(again, "a");
@@ -164,8 +140,7 @@ TEST_F(Lifecycle, APausedContainerIsReplacedOnceAnExecOfItHasTimedOut) {
   const Caller me(gateway, "a");
   me.run("true");
   const std::string id = container_of(gateway, "a");
-  const std::string host = std::getenv("ISOGATE_TEST_DOCKER");
-  ASSERT_EQ(test::run_program({"docker", "-H", host, "pause", id}).exit_code, 0);
+  docker({"pause", id});
   const Answer answer = me.exec("true", {{"timeout_sec", 1}});
   EXPECT_TRUE(answer.status >= 502 || answer.body.at("outcome") == "timed_out") << answer.text;
   EXPECT_TRUE(eventually(20, [&] { return me.exec("true").status == 200; }));
@@ -173,18 +148,9 @@ TEST_F(Lifecycle, APausedContainerIsReplacedOnceAnExecOfItHasTimedOut) {
 }
 
 TEST_F(Lifecycle, AKeptContainerThatIsPausedServesNothingAndCanBeDeleted) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions keep = options("on_shutdown: keep");
-  keep.state_dir = state.path();
-  std::string id;
-  {
-    Gateway gateway(keep);
-    Caller(gateway, "a").run("true");
-    id = container_of(gateway, "a");
-    gateway.stop();
-  }
-  const std::string host = std::getenv("ISOGATE_TEST_DOCKER");
-  ASSERT_EQ(test::run_program({"docker", "-H", host, "pause", id}).exit_code, 0);
+  const GatewayOptions keep = lasting("", "on_shutdown: keep");
+  const std::string id = left_by(keep, "true");
+  docker({"pause", id});
   Gateway again(keep);
   const Caller me(again, "a");
   const Answer answer = me.exec("true");
@@ -197,14 +163,14 @@ TEST_F(Lifecycle, AKeptContainerThatIsPausedServesNothingAndCanBeDeleted) {
 
 // A name may be of another image by the next sandbox.
 TEST_F(Lifecycle, AnImageIsLookedAtForEachSandbox) {
-  const std::string host = std::getenv("ISOGATE_TEST_DOCKER"), image = "isogate-test-own:" + instance_;
+  const std::string image = "isogate-test-own:" + instance_;
   const auto change = [&](const std::string& what) {
-    const auto made = test::run_program({"docker", "-H", host, "create", "isogate-test:small", "true"});
-    const std::string id = made.out.substr(0, made.out.find('\n'));
-    EXPECT_EQ(test::run_program({"docker", "-H", host, "commit", "--change", what, id, image}).exit_code, 0);
+    const std::string made = docker({"create", "isogate-test:small", "true"});
+    const std::string id = made.substr(0, made.find('\n'));
+    docker({"commit", "--change", what, id, image});
     engine_->remove(id, true, true, usual());
   };
-  GatewayOptions admitted = OnEngine::options("", "", "images: [\"isogate-test-own:*\"]");
+  GatewayOptions admitted = options("", "", "images: [\"isogate-test-own:*\"]");
   Gateway gateway(admitted);
   const auto open = [&](const std::string& agent) {
     return Caller(gateway, agent).post("/sandboxes", {{"agent_id", agent}, {"image", image}});
@@ -224,11 +190,11 @@ TEST_F(Lifecycle, AnImageIsLookedAtForEachSandbox) {
   EXPECT_THAT(answer.text, HasSubstr("/data"));
   for (const char* agent : {"a", "b"})
     Caller(gateway, agent).call("DELETE", "/sandboxes/" + std::string(agent));
-  test::run_program({"docker", "-H", host, "rmi", "--force", image});
+  docker({"rmi", "--force", image});
 }
 
 TEST_F(Lifecycle, TooMuchMemoryIsReportedFromTheKernelsCounter) {
-  Gateway gateway(options({}, "memory_mb: 64"));
+  Gateway gateway(options("memory_mb: 64"));
   const Json result = Caller(gateway, "a").run("python3 -c 'x = bytearray(10**9)'");
   EXPECT_EQ(result.at("outcome"), "oom_killed") << result;
   EXPECT_EQ(result.at("exit_code"), 137);
@@ -236,7 +202,7 @@ TEST_F(Lifecycle, TooMuchMemoryIsReportedFromTheKernelsCounter) {
 }
 
 TEST_F(Lifecycle, WhoKillsAllItCanOverAStreamLosesItsCallsAndNoMore) {
-  Gateway gateway(options({}, "transport: stream"));
+  Gateway gateway(options("transport: stream"));
   const Caller me(gateway, "a");
   ASSERT_TRUE(succeeded(me.write("kept", "still here")));
   const std::string container = container_of(gateway, "a");
@@ -288,7 +254,7 @@ TEST_F(Lifecycle, NothingAnExecLeavesHoldsItsAnswerOrSurvivesIt) {
 }
 
 TEST_F(Lifecycle, ADedicatedNetworkIsNobodyElsesAndGoesWithTheSandbox) {
-  Gateway gateway(options({}, "network: dedicated"));
+  Gateway gateway(options("network: dedicated"));
   const Caller me(gateway, "a"), other(gateway, "b");
   me.run("true");
   other.run("true");
@@ -308,9 +274,7 @@ TEST_F(Lifecycle, ADedicatedNetworkIsNobodyElsesAndGoesWithTheSandbox) {
 }
 
 TEST_F(Lifecycle, AWorkspaceIsNeverSwappedForAnEmptyOne) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions bind = options(), volume = options({}, "workspace: volume");
-  bind.state_dir = volume.state_dir = state.path();
+  const GatewayOptions bind = lasting(), volume = lasting("workspace: volume");
   {
     Gateway gateway(bind);
     ASSERT_TRUE(succeeded(Caller(gateway, "a").write("kept", "in a directory")));
@@ -336,7 +300,7 @@ TEST_F(Lifecycle, ARunnersVolumeThatIsPrunedIsFilledAgainAndNoneIsUsedHalfMade) 
   const std::string address = std::getenv(variable_);
   if (!address.starts_with("unix://")) GTEST_SKIP() << "the Engine is not at a Unix socket";
   EngineProxy proxy(address.substr(7));
-  GatewayOptions by_proxy = options({}, "workspace: volume");
+  GatewayOptions by_proxy = options("workspace: volume");
   by_proxy.env = {{"DOCKER_HOST", proxy.address()}};
   Gateway gateway(by_proxy);
   const Caller me(gateway, "a");
@@ -373,33 +337,6 @@ TEST_F(Lifecycle, AnImageThatIsNotThereIsNamedWithTheRemedy) {
   EXPECT_THAT(answer.text, HasSubstr("sandbox-image"));
 }
 
-TEST(LifecycleWithoutAddresses, WithoutAFreeNetworkTheRefusalSaysSo) {
-  PrivateEngine engine({"--default-address-pool", "base=10.213.0.0/28,size=29"});
-  if (!engine.obstacle().empty()) GTEST_SKIP() << engine.obstacle();
-  GatewayOptions options;
-  options.yaml =
-      "backends:\n  - name: docker\n    config: {image: \"isogate-test:small\", network: internal}\nshell: "
-      "/bin/sh\n";
-  options.env = {{"DOCKER_HOST", engine.address()}};
-  Gateway gateway(options);
-  // Two networks, of which the Engine's own bridge has taken one, or not.
-  std::vector<std::string> served;
-  for (const std::string agent : {"a", "b", "c", "d", "e"}) {
-    const Answer answer = Caller(gateway, agent).exec("true");
-    if (answer.status == 200) {
-      served.push_back(agent);
-      continue;
-    }
-    EXPECT_TRUE(refused(answer, 507, "quota_exceeded"));
-    EXPECT_THAT(answer.text, HasSubstr("default-address-pools"));
-  }
-  ASSERT_GE(served.size(), 1u);
-  ASSERT_LE(served.size(), 2u);
-  EXPECT_EQ(Caller(gateway, served[0]).out("echo mine"), "mine\n");
-  ASSERT_EQ(Caller(gateway, served[0]).call("DELETE", "/sandboxes/" + served[0] + "?purge=true").status, 200);
-  EXPECT_EQ(Caller(gateway, "e").out("echo mine"), "mine\n");
-}
-
 // What a purge has no time for is done next to the calls: what an earlier gateway left, and what this one
 // leaves.
 TEST_F(Lifecycle, WhatAPurgeLeavesIsSweptAfterwards) {
@@ -412,28 +349,6 @@ TEST_F(Lifecycle, WhatAPurgeLeavesIsSweptAfterwards) {
   fs::permissions(trash, fs::perms::owner_all);
   ASSERT_EQ(me.call("DELETE", "/sandboxes/a?purge=true").status, 200);
   EXPECT_TRUE(eventually(20, [&] { return fs::is_empty(trash); }));
-}
-
-// The runner is reached without the Engine: running execs continue, and new calls of open sandboxes work,
-// too.
-TEST(LifecycleWithoutEngine, ExecsGoOnWhileTheEngineIsDead) {
-  PrivateEngine engine;
-  if (!engine.obstacle().empty()) GTEST_SKIP() << engine.obstacle();
-  GatewayOptions options;
-  options.yaml = "backends:\n  - name: docker\n    config: {image: \"isogate-test:small\"}\nshell: /bin/sh\n";
-  options.env = {{"DOCKER_HOST", engine.address()}};
-  Gateway gateway(options);
-  const Caller me(gateway, "a");
-  me.run("true");
-  ExecStream stream(me, {{"command", "sleep 1; echo done"}});
-  ASSERT_EQ(stream.next()->at("event"), "start");
-  engine.kill();
-  EXPECT_EQ(me.out("echo meanwhile"), "meanwhile\n");
-  const auto events = stream.rest();
-  EXPECT_EQ(events.back().at("outcome"), "exited") << events.back();
-  engine.start_again();
-  // Without live-restore the Engine ends the containers that it finds: the next call has a fresh one.
-  EXPECT_TRUE(eventually(20, [&] { return me.exec("echo back").status == 200; }));
 }
 
 }  // namespace

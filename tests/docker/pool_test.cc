@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <set>
 
-#include "tests/docker/backend_world.h"
+#include "tests/docker/gateways.h"
 #include "tests/support/processes.h"
 
 // Sandboxes made ahead, through a real gateway on a real Engine.
@@ -17,13 +17,12 @@ using test::Caller;
 using test::eventually;
 using test::Gateway;
 using test::GatewayOptions;
-using testing::HasSubstr;
 
-class DockerWarmPool : public BackendWorld {
+class DockerWarmPool : public OnEngine {
  protected:
   // A test that reads how many are ready must see changes soon.
-  GatewayOptions options(const std::string& more = {}, const std::string& config = {}) {
-    return BackendWorld::options("probe_interval_sec: 1\n" + more, config);
+  GatewayOptions options(const std::string& config = {}, const std::string& more = {}) const {
+    return lasting(config, "probe_interval_sec: 1\n" + more);
   }
   static std::string wish(int size) { return "warm_pool: " + std::to_string(size); }
   // Those that nobody has taken yet, according to the gateway: they do not have a sandbox's name yet.
@@ -74,7 +73,7 @@ class DockerWarmPool : public BackendWorld {
 };
 
 TEST_F(DockerWarmPool, ANewAgentTakesWhatIsReadyAndAnotherIsMade) {
-  Gateway gateway(options({}, wish(2)));
+  Gateway gateway(options(wish(2)));
   ASSERT_TRUE(are_ready(gateway, 2));
   const auto before = all();
   ASSERT_EQ(before.size(), 2u);
@@ -90,7 +89,7 @@ TEST_F(DockerWarmPool, ANewAgentTakesWhatIsReadyAndAnotherIsMade) {
 }
 
 TEST_F(DockerWarmPool, WhatWasTakenIsRebuiltOnItsOwnWorkspace) {
-  Gateway gateway(options({}, wish(1)));
+  Gateway gateway(options(wish(1)));
   ASSERT_TRUE(are_ready(gateway, 1));
   const Caller me(gateway, "a");
   ASSERT_TRUE(succeeded(me.write("kept", "still here")));
@@ -103,23 +102,18 @@ TEST_F(DockerWarmPool, WhatWasTakenIsRebuiltOnItsOwnWorkspace) {
 }
 
 TEST_F(DockerWarmPool, AnAgentThatHasFilesKeepsThem) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions cold = options(), warm = options({}, wish(1));
-  cold.state_dir = warm.state_dir = state.path();
   {
-    Gateway gateway(cold);
+    Gateway gateway(options());
     ASSERT_TRUE(succeeded(Caller(gateway, "a").write("kept", "still here")));
   }
-  Gateway gateway(warm);
+  Gateway gateway(options(wish(1)));
   ASSERT_TRUE(are_ready(gateway, 1));
   EXPECT_EQ(Caller(gateway, "a").content("kept"), "still here");
   EXPECT_EQ(all().size(), 2u);
 }
 
 TEST_F(DockerWarmPool, ItEndsWithTheGatewayAndWhatWasTakenIsKeptWhereThatIsWished) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions keep = options("on_shutdown: keep", wish(2));
-  keep.state_dir = state.path();
+  const GatewayOptions keep = options(wish(2), "on_shutdown: keep");
   std::string mine;
   {
     Gateway gateway(keep);
@@ -135,20 +129,16 @@ TEST_F(DockerWarmPool, ItEndsWithTheGatewayAndWhatWasTakenIsKeptWhereThatIsWishe
 }
 
 TEST_F(DockerWarmPool, WhatAKilledGatewayHadReadyIsRemovedByTheNext) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions warm = options({}, wish(2)), none = options();
-  warm.state_dir = none.state_dir = state.path();
   std::string mine;
   {
-    Gateway gateway(warm);
+    Gateway gateway(options(wish(2)));
     ASSERT_TRUE(are_ready(gateway, 2));
     ASSERT_TRUE(succeeded(Caller(gateway, "a").write("kept", "still here")));
     mine = taken_by(gateway, "a");
-    gateway.signal(SIGKILL);
-    gateway.wait(10);
+    gateway.kill();
   }
   ASSERT_GE(all().size(), 2u);
-  Gateway again(none);
+  Gateway again(options());
   EXPECT_EQ(Caller(again, "a").content("kept"), "still here");
   EXPECT_TRUE(eventually(30, [&] { return all().size() == 1; })) << all().size();
   EXPECT_EQ(taken_by(again, "a"), mine) << "and the taken one is still the agent's";
@@ -156,17 +146,14 @@ TEST_F(DockerWarmPool, WhatAKilledGatewayHadReadyIsRemovedByTheNext) {
     return each.path().filename() == ".purged" && std::filesystem::is_empty(each);
   };
   EXPECT_TRUE(eventually(30, [&] {
-    const std::filesystem::directory_iterator ready(state.path() + "/sandboxes/ready.docker");
+    const std::filesystem::directory_iterator ready(state_.path() + "/sandboxes/ready.docker");
     return std::all_of(begin(ready), end(ready), is_trash);
   })) << "their workspaces";
 }
 
 // At a reload it has them ready beside its successor, as long as a call of its own runs.
 TEST_F(DockerWarmPool, WhatAKilledHostHadReadyIsRemovedByItsSuccessor) {
-  test::TemporaryDirectory state("/var/tmp");
-  GatewayOptions warm = options({}, wish(1));
-  warm.state_dir = state.path();
-  Gateway gateway(warm);
+  Gateway gateway(options(wish(1)));
   ASSERT_TRUE(are_ready(gateway, 1));
   const std::string left = *ready(gateway).begin();
   const pid_t host = test::host_of(gateway, "docker");
@@ -175,7 +162,7 @@ TEST_F(DockerWarmPool, WhatAKilledHostHadReadyIsRemovedByItsSuccessor) {
   ASSERT_TRUE(are_ready(gateway, 1));
   const auto before = ready(gateway);
   ASSERT_FALSE(before.contains(left)) << "the call took it";
-  gateway.reload(options("log: {level: debug}", wish(1)).yaml);
+  gateway.reload(options(wish(1), "log: {level: debug}").yaml);
   ASSERT_TRUE(eventually(40, [&] { return ready(gateway).size() == 2; })) << "one of each host";
   std::this_thread::sleep_for(seconds(6));  // the successor has looked for leftovers
   ASSERT_TRUE(test::alive(host));
@@ -187,7 +174,7 @@ TEST_F(DockerWarmPool, WhatAKilledHostHadReadyIsRemovedByItsSuccessor) {
 }
 
 TEST_F(DockerWarmPool, WhatDiesBeforeAnybodyCameIsReplaced) {
-  Gateway gateway(options({}, wish(1)));
+  Gateway gateway(options(wish(1)));
   ASSERT_TRUE(are_ready(gateway, 1));
   const std::string dead = *all().begin();
   engine_->kill(dead, "KILL", usual());
@@ -221,7 +208,7 @@ TEST_F(DockerWarmPool, ItFollowsTheLimitsThatAreAskedFor) {
 }
 
 TEST_F(DockerWarmPool, VolumesAndNetworksAreMadeAheadToo) {
-  Gateway gateway(options({}, wish(1) + ", workspace: volume, network: dedicated"));
+  Gateway gateway(options(wish(1) + ", workspace: volume, network: dedicated"));
   ASSERT_TRUE(are_ready(gateway, 1));
   const auto before = all();
   const Caller me(gateway, "a");
@@ -238,27 +225,24 @@ TEST_F(DockerWarmPool, VolumesAndNetworksAreMadeAheadToo) {
 }
 
 TEST_F(DockerWarmPool, TheLogNamesTheSandboxThatTookItAlsoOfItsCompanions) {
-  Gateway gateway(options({}, wish(1) + ", network: internal, companions: [{name: web, image: "
-                                        "\"isogate-test:small\", command: [sleep, \"600\"]}]"));
+  Gateway gateway(options(wish(1) + ", network: internal, companions: [{name: web, image: "
+                                    "\"isogate-test:small\", command: [sleep, \"600\"]}]"));
   ASSERT_TRUE(announced(gateway, 1)) << gateway.log();
   const auto companions = containers("companion");
   ASSERT_EQ(companions.size(), 1u);
   const Caller me(gateway, "a");
   me.run("true");
   const std::string id = me.get("/sandboxes").body.at("sandboxes").at(0).at("sandbox_id");
-  const auto logs = [&](const std::string& text) {
-    return eventually(20, [&] { return gateway.log().find(text) != std::string::npos; });
-  };
   engine_->kill(companions[0].at("Id"), "KILL", usual());
-  EXPECT_TRUE(logs("the companion `web` of " + id + " ended with exit code 137")) << gateway.log();
+  EXPECT_TRUE(gateway.logs("the companion `web` of " + id + " ended with exit code 137")) << gateway.log();
   engine_->kill(taken_by(gateway, "a"), "KILL", usual());
-  EXPECT_TRUE(logs("the container " + id + ".")) << gateway.log();
+  EXPECT_TRUE(gateway.logs("the container " + id + ".")) << gateway.log();
 }
 
 TEST_F(DockerWarmPool, CheckingAConfigurationMakesNone) {
   const test::TemporaryDirectory directory("/var/tmp");
-  const std::string file = directory.file(
-      "isogate.yaml", options({}, wish(2)).yaml + "state_dir: " + directory.path() + "/state\n");
+  const std::string file =
+      directory.file("isogate.yaml", options(wish(2)).yaml + "state_dir: " + directory.path() + "/state\n");
   const auto checked = test::run_isogate({"config", "check", file},
                                          {.env = {{"DOCKER_HOST", std::getenv("ISOGATE_TEST_DOCKER")}}});
   EXPECT_EQ(checked.exit_code, 0) << checked.err << checked.out;

@@ -3,7 +3,7 @@
 #include <csignal>
 #include <thread>
 
-#include "tests/docker/backend_world.h"
+#include "tests/docker/gateways.h"
 
 namespace isogate::docker {
 namespace {
@@ -18,13 +18,11 @@ using test::seconds_of;
 using testing::HasSubstr;
 using testing::Not;
 
-class ReAttach : public BackendWorld {
+class ReAttach : public OnEngine {
  protected:
   ReAttach() { image_ = "isogate-test:small"; }
-  GatewayOptions with(const std::string& more = {}, const std::string& config = {}) const {
-    GatewayOptions options = BackendWorld::options("shell: /bin/sh\n" + more, config);
-    options.state_dir = state_.path();
-    return options;
+  GatewayOptions with(const std::string& config = {}, const std::string& more = {}) const {
+    return lasting(config, "shell: /bin/sh\n" + more);
   }
   static std::string name(int i) { return "a" + std::to_string(i); }
   // A gateway that is killed when each of so many agents has a container with a mark in it.
@@ -37,8 +35,7 @@ class ReAttach : public BackendWorld {
           EXPECT_EQ(Caller(gateway, name(i)).exec("echo mine > /tmp/mark; echo kept > kept").status, 200);
       });
     for (std::thread& each : callers) each.join();
-    gateway.signal(SIGKILL);
-    gateway.wait(10);
+    gateway.kill();
     ASSERT_EQ(running(), static_cast<size_t>(agents));
   }
   size_t running() const { return containers("sandbox").size(); }
@@ -51,13 +48,11 @@ class ReAttach : public BackendWorld {
   int64_t memory_of(const std::string& container) const {
     return engine_->inspect(container, usual()).at("HostConfig").at("Memory").get<int64_t>();
   }
-
-  const test::TemporaryDirectory state_{"/var/tmp"};
 };
 
 TEST_F(ReAttach, WhatNobodyCallsIsStoppedWhenItIsIdle) {
   leave_running(3, with());
-  Gateway gateway(with("sandbox_idle_timeout_sec: 10"));
+  Gateway gateway(with("", "sandbox_idle_timeout_sec: 10"));
   ASSERT_TRUE(eventually(10, [&] { return taken_up(gateway) == 3; })) << gateway.log();
   std::this_thread::sleep_for(seconds(2));
   EXPECT_EQ(running(), 3u) << "the idle time counts from the re-attachment";
@@ -74,11 +69,11 @@ TEST_F(ReAttach, SigtermAfterAKillLeavesNothing) {
 
 TEST_F(ReAttach, WhatIsKeptIsStoppedByAGatewayThatDoesNotKeep) {
   {
-    Gateway gateway(with("on_shutdown: keep"));
+    Gateway gateway(with("", "on_shutdown: keep"));
     Caller(gateway, name(0)).run("true");
   }
   {
-    Gateway gateway(with("on_shutdown: keep"));
+    Gateway gateway(with("", "on_shutdown: keep"));
     ASSERT_TRUE(eventually(10, [&] { return taken_up(gateway) == 1; })) << gateway.log();
   }
   EXPECT_EQ(running(), 1u);
@@ -100,7 +95,7 @@ TEST_F(ReAttach, TheNextCallFindsWhatItLeft) {
 }
 
 TEST_F(ReAttach, ARunnerThatIsReachedByStreamIsFoundToo) {
-  const GatewayOptions by_stream = with({}, "transport: stream");
+  const GatewayOptions by_stream = with("transport: stream");
   leave_running(1, by_stream);
   Gateway gateway(by_stream);
   ASSERT_TRUE(eventually(10, [&] { return taken_up(gateway) == 1; })) << gateway.log();
@@ -132,8 +127,8 @@ TEST_F(ReAttach, ManyDelayNeitherTheStartNorACall) {
 }
 
 TEST_F(ReAttach, WhatHasOtherSettingsIsEnded) {
-  leave_running(2, with({}, "memory_mb: 256"));
-  Gateway gateway(with({}, "memory_mb: 128"));
+  leave_running(2, with("memory_mb: 256"));
+  Gateway gateway(with("memory_mb: 128"));
   EXPECT_TRUE(eventually(10, [&] { return running() == 0; })) << gateway.log();
   EXPECT_EQ(Caller(gateway, name(0)).content("kept"), "kept\n");
   EXPECT_EQ(memory_of(container_of(gateway, name(0))), 128 << 20);
@@ -164,28 +159,26 @@ TEST_F(ReAttach, AReloadWithTheSameSettingsHurtsNobody) {
   const std::string container = container_of(gateway, "busy");
   ExecStream stream(busy, {{"command", "echo up; while [ ! -e go ]; do sleep 0.1; done; echo done"}});
   ASSERT_EQ(stream.next()->at("event"), "start");
-  gateway.reload(with("log: {level: debug}").yaml);
+  gateway.reload(with("", "log: {level: debug}").yaml);
   for (int i = 0; i < 5; ++i)
     for (const Caller& each : {busy, idle}) EXPECT_EQ(each.out("cat /tmp/mark"), "mine\n");
   EXPECT_TRUE(succeeded(busy.write("go", "")));
   const auto events = stream.rest();
   EXPECT_EQ(events.back().at("outcome"), "exited") << events.back() << gateway.log();
   EXPECT_EQ(test::data_of(events, "stdout"), "up\ndone\n");
-  EXPECT_TRUE(eventually(10, [&] {
-    return gateway.log().find("\"event\":\"backend_host_exiting\"") != std::string::npos;
-  })) << "the old backend host stays";
+  EXPECT_TRUE(gateway.logs("\"event\":\"backend_host_exiting\"", 10)) << "the old backend host stays";
   EXPECT_EQ(busy.out("cat /tmp/mark"), "mine\n");
   EXPECT_EQ(container_of(gateway, "busy"), container);
 }
 
 TEST_F(ReAttach, AReloadWithOtherSettingsWaitsForWhatRuns) {
-  Gateway gateway(with({}, "memory_mb: 256"));
+  Gateway gateway(with("memory_mb: 256"));
   const Caller busy(gateway, "busy"), idle(gateway, "idle");
   for (const Caller& each : {busy, idle}) each.run("true");
   const std::string before = container_of(gateway, "busy");
   ExecStream stream(busy, {{"command", "while [ ! -e /tmp/go ]; do sleep 0.1; done"}});
   ASSERT_EQ(stream.next()->at("event"), "start");
-  gateway.reload(with({}, "memory_mb: 128").yaml);
+  gateway.reload(with("memory_mb: 128").yaml);
   idle.run("true");
   EXPECT_EQ(memory_of(container_of(gateway, "idle")), 128 << 20);
   const Answer refusal = busy.exec("true");
@@ -201,12 +194,12 @@ TEST_F(ReAttach, AReloadWithOtherSettingsWaitsForWhatRuns) {
 }
 
 TEST_F(ReAttach, WhatAReloadLeavesInTheHostBeforeIsStoppedToo) {
-  Gateway gateway(with("drain_timeout_sec: 1"));
+  Gateway gateway(with("", "drain_timeout_sec: 1"));
   const Caller busy(gateway, "busy"), idle(gateway, "idle");
   for (const Caller& each : {busy, idle}) each.run("true");
   ExecStream stream(busy, {{"command", "sleep 60"}});
   ASSERT_EQ(stream.next()->at("event"), "start");
-  gateway.reload(with("drain_timeout_sec: 1\nlog: {level: debug}").yaml);
+  gateway.reload(with("", "drain_timeout_sec: 1\nlog: {level: debug}").yaml);
   gateway.stop();
   EXPECT_EQ(stream.rest().back().at("outcome"), "killed");
   EXPECT_EQ(running(), 0u) << gateway.log();
@@ -217,7 +210,7 @@ TEST_F(ReAttach, ASandboxIsDeletedWhileItsCallsRunInTheHostBefore) {
   const Caller busy(gateway, "busy");
   ExecStream stream(busy, {{"command", "sleep 60"}});
   ASSERT_EQ(stream.next()->at("event"), "start");
-  gateway.reload(with("log: {level: debug}", "memory_mb: 128").yaml);
+  gateway.reload(with("memory_mb: 128", "log: {level: debug}").yaml);
   EXPECT_TRUE(succeeded(busy.call("DELETE", "/sandboxes/busy")));
   EXPECT_EQ(stream.rest().back().at("outcome"), "killed");
   EXPECT_EQ(running(), 0u);
@@ -242,7 +235,7 @@ TEST_F(ReAttach, FirstCallsDuringReloadsAreServed) {
   });
   constexpr int kEnough = 6;  // of both, however slow they are here
   for (int i = 0; i < kEnough || (served < kEnough && i < 10 * kEnough); ++i)
-    gateway.reload(with(i % 2 == 0 ? "log: {level: debug}" : "", i % 3 == 0 ? "memory_mb: 100" : "").yaml);
+    gateway.reload(with(i % 3 == 0 ? "memory_mb: 100" : "", i % 2 == 0 ? "log: {level: debug}" : "").yaml);
   over = true;
   for (std::thread& each : callers) each.join();
   EXPECT_GE(served, kEnough);

@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-#include "tests/docker/backend_world.h"
 #include "tests/docker/fake_engine.h"
+#include "tests/docker/gateways.h"
 
 namespace isogate::docker {
 namespace {
@@ -52,9 +52,7 @@ TEST_F(AnEngineThatGoes, ARestartCostsTheCallsInFlightAndNoWorkspace) {
     EXPECT_EQ(each.out("cat kept; ls /tmp"), "of-" + each.agent() + "\n")
         << "a fresh container, the same files";
   }
-  EXPECT_TRUE(eventually(20, [&] {
-    return gateway.log().find("the Engine's events are followed again") != std::string::npos;
-  })) << gateway.log();
+  EXPECT_TRUE(gateway.logs("the Engine's events are followed again")) << gateway.log();
 }
 
 // SIGKILL: none of its processes can report its end.
@@ -124,6 +122,23 @@ TEST_F(AnEngineThatGoes, AWorkspaceThatWentWithItIsGoneUntilItsSandboxIsDeleted)
   EXPECT_EQ(me.out("ls -A; echo fresh"), "fresh\n");
 }
 
+// The runner is reached without the Engine: running execs continue, and new calls of open sandboxes work,
+// too.
+TEST_F(AnEngineThatGoes, ExecsGoOnWhileItIsDead) {
+  Gateway gateway(options_for(engine_.address()));
+  const Caller me(gateway, "a");
+  me.run("true");
+  ExecStream stream(me, {{"command", "sleep 1; echo done"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  engine_.kill();
+  EXPECT_EQ(me.out("echo meanwhile"), "meanwhile\n");
+  const auto events = stream.rest();
+  EXPECT_EQ(events.back().at("outcome"), "exited") << events.back();
+  engine_.start_again();
+  // Without live-restore the Engine ends the containers that it finds: the next call has a fresh one.
+  EXPECT_TRUE(eventually(20, [&] { return me.exec("echo back").status == 200; }));
+}
+
 TEST(AnEngineOfAnotherVersion, IsAReasonThatNamesBoth) {
   for (const auto& [newest, oldest, said] :
        {std::tuple{"1.39", "1.12", "up to 1.39, isogate speaks 1.40 to 1.47"},
@@ -137,6 +152,28 @@ TEST(AnEngineOfAnotherVersion, IsAReasonThatNamesBoth) {
     EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
     EXPECT_THAT(answer.text, HasSubstr(said));
   }
+}
+
+TEST(AnEngineWithoutAddresses, WithoutAFreeNetworkTheRefusalSaysSo) {
+  PrivateEngine engine({"--default-address-pool", "base=10.213.0.0/28,size=29"});
+  if (!engine.obstacle().empty()) GTEST_SKIP() << engine.obstacle();
+  Gateway gateway(options_for(engine.address(), "network: internal"));
+  // Two networks, of which the Engine's own bridge has taken one, or not.
+  std::vector<std::string> served;
+  for (const std::string agent : {"a", "b", "c", "d", "e"}) {
+    const Answer answer = Caller(gateway, agent).exec("true");
+    if (answer.status == 200) {
+      served.push_back(agent);
+      continue;
+    }
+    EXPECT_TRUE(refused(answer, 507, "quota_exceeded"));
+    EXPECT_THAT(answer.text, HasSubstr("default-address-pools"));
+  }
+  ASSERT_GE(served.size(), 1u);
+  ASSERT_LE(served.size(), 2u);
+  EXPECT_EQ(Caller(gateway, served[0]).out("echo mine"), "mine\n");
+  ASSERT_EQ(Caller(gateway, served[0]).call("DELETE", "/sandboxes/" + served[0] + "?purge=true").status, 200);
+  EXPECT_EQ(Caller(gateway, "e").out("echo mine"), "mine\n");
 }
 
 // gVisor supports no socket from outside, and its /proc does not show what must be measured.

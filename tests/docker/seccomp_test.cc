@@ -6,19 +6,17 @@
 #include <set>
 
 #include "runner/enclosure/syscall_policy.h"
-#include "tests/docker/backend_world.h"
+#include "tests/docker/gateways.h"
 #include "tests_dirs.h"
 
 namespace isogate::docker {
 namespace {
 
-using test::Answer;
 using test::Caller;
 using test::Gateway;
 using testing::HasSubstr;
-using testing::Not;
 
-class Seccomp : public BackendWorld {
+class Seccomp : public OnEngine {
  protected:
   static std::string with_tool(const std::string& more = {}) {
     return "mounts: [{source: " ISOGATE_BUILD_DIR
@@ -29,12 +27,12 @@ class Seccomp : public BackendWorld {
 };
 
 TEST_F(Seccomp, WhatTheTableRefusesIsRefusedInAContainer) {
-  Gateway gateway(options({}, with_tool()));
+  Gateway gateway(options(with_tool()));
   EXPECT_EQ(Caller(gateway, "a").out("/opt/refused_calls"), "");
 }
 
 TEST_F(Seccomp, TheEnginesOwnProfileIsARelaxationThatIsNamed) {
-  Gateway gateway(options({}, with_tool("seccomp_profile: engine")));
+  Gateway gateway(options(with_tool("seccomp_profile: engine")));
   const Caller me(gateway, "a");
   me.run("true");
   EXPECT_THAT(me.get("/backends").text, HasSubstr("seccomp profile is the Engine's own"));

@@ -6,7 +6,7 @@
 #include <array>
 #include <thread>
 
-#include "tests/docker/backend_world.h"
+#include "tests/docker/gateways.h"
 
 // A sandbox that was created only in part leaves nothing behind, and its agent still works.
 namespace isogate::docker {
@@ -16,9 +16,8 @@ using test::Answer;
 using test::Caller;
 using test::eventually;
 using test::Gateway;
-using test::GatewayOptions;
 
-class Unfinished : public BackendWorld {
+class Unfinished : public OnEngine {
  protected:
   // The latest process of the only backend.
   static pid_t host_of(const Gateway& gateway) {
@@ -26,10 +25,9 @@ class Unfinished : public BackendWorld {
     return std::stoi(log.substr(log.rfind(key) + key.size()));
   }
   size_t networks() const {
-    const auto found =
-        test::run_program({"docker", "-H", std::getenv(variable_), "network", "ls", "-q", "--filter",
-                           std::string("label=") + kLabelInstance + "=" + instance_});
-    return static_cast<size_t>(std::count(found.out.begin(), found.out.end(), '\n'));
+    const std::string found =
+        docker({"network", "ls", "-q", "--filter", std::string("label=") + kLabelInstance + "=" + instance_});
+    return static_cast<size_t>(std::count(found.begin(), found.end(), '\n'));
   }
   size_t workspaces() const {
     return engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual()).size();
@@ -52,11 +50,8 @@ class Unfinished : public BackendWorld {
   }
   // Four kills for each gateway: more in a minute would quarantine its backend.
   void kill_hosts_under_first_calls(const std::string& config) {
-    const test::TemporaryDirectory state("/var/tmp");
-    GatewayOptions same = options({}, config);
-    same.state_dir = state.path();
     for (const auto& times : {std::array{5, 40, 80, 120}, std::array{160, 220, 300, 450}}) {
-      Gateway gateway(same);
+      Gateway gateway(lasting(config));
       for (const int milliseconds : times) kill_host_under_first_call(gateway, milliseconds);
       for (const int milliseconds : times) {
         const std::string agent = "agent-" + std::to_string(milliseconds);
@@ -73,8 +68,8 @@ TEST_F(Unfinished, AFailedFirstCallLeavesNothingAndTheNextOneSucceeds) {
   const std::string fifo = source.path() + "/fifo";
   for (const char* place : {"bind", "volume"}) {
     ASSERT_EQ(::mkfifo(fifo.c_str(), 0644), 0);
-    Gateway gateway(options({}, "network: internal, workspace: " + std::string(place) +
-                                    ", copies: [{source: " + source.path() + ", target: /opt/tools}]"));
+    Gateway gateway(options("network: internal, workspace: " + std::string(place) +
+                            ", copies: [{source: " + source.path() + ", target: /opt/tools}]"));
     const Caller me(gateway, "a");
     EXPECT_EQ(me.exec("true").status, 503);
     EXPECT_TRUE(nothing_is_left());
@@ -97,7 +92,7 @@ TEST_F(Unfinished, ASharedDirectoryThatIsGoneIsNoReasonToMoveWorkspaces) {
   const test::TemporaryDirectory shared("/var/tmp");
   const std::string path = shared.path() + "/shared";
   ASSERT_EQ(::mkdir(path.c_str(), 0755), 0);
-  Gateway gateway(options("shared_dirs:\n  - {prefix: shared, path: " + path + "}"));
+  Gateway gateway(options("", "shared_dirs:\n  - {prefix: shared, path: " + path + "}"));
   ASSERT_EQ(::rmdir(path.c_str()), 0);
   const Answer refusal = Caller(gateway, "a").exec("true");
   EXPECT_EQ(refusal.status, 503) << refusal.text;

@@ -1,7 +1,5 @@
 // What the Engine reports by itself, without a call.
-#include <gmock/gmock.h>
-
-#include "tests/docker/backend_world.h"
+#include "tests/docker/gateways.h"
 
 namespace isogate::docker {
 namespace {
@@ -14,14 +12,10 @@ using testing::Not;
 
 constexpr const char* kTold = "of a sandbox: its container";
 
-class WatchOn : public BackendWorld, public testing::WithParamInterface<const char*> {
+class WatchOn : public OnEngine, public testing::WithParamInterface<const char*> {
  protected:
   WatchOn()
-      : BackendWorld(GetParam(),
-                     GetParam() == std::string("ISOGATE_TEST_PODMAN") ? "podman.sh" : "docker.sh") {}
-  static bool logs(const Gateway& gateway, const std::string& text) {
-    return eventually(10, [&] { return gateway.log().find(text) != std::string::npos; });
-  }
+      : OnEngine(GetParam(), GetParam() == std::string("ISOGATE_TEST_PODMAN") ? "podman.sh" : "docker.sh") {}
 };
 
 TEST_P(WatchOn, AContainerThatEndsIsReportedAtOnce) {
@@ -30,7 +24,7 @@ TEST_P(WatchOn, AContainerThatEndsIsReportedAtOnce) {
   other.run("true");
   ASSERT_TRUE(succeeded(me.write("kept", "still here")));
   engine_->kill(container_of(gateway, "a"), "KILL", usual());
-  EXPECT_TRUE(logs(gateway, "of a sandbox: its container ended with exit code 137")) << gateway.log();
+  EXPECT_TRUE(gateway.logs("of a sandbox: its container ended with exit code 137", 10)) << gateway.log();
   EXPECT_EQ(me.out("cat kept"), "still here");
   EXPECT_THAT(gateway.log(), HasSubstr("recreated (its container ended with exit code 137)"));
   EXPECT_EQ(other.out("echo fine"), "fine\n");
@@ -44,12 +38,12 @@ TEST_P(WatchOn, AContainerThatEndsIsReportedAtOnce) {
 
 // The Engine still reports out of memory when a child was killed long before.
 TEST_P(WatchOn, WhatEndsLongAfterAChildWasOutOfMemoryIsNotSaidToHaveEndedOfIt) {
-  Gateway gateway(options({}, "memory_mb: 64"));
+  Gateway gateway(options("memory_mb: 64"));
   const Caller me(gateway, "a");
   EXPECT_EQ(me.run("python3 -c 'x = bytearray(10**9)'").at("outcome"), "oom_killed");
   EXPECT_EQ(me.out("echo fine"), "fine\n");
   engine_->kill(container_of(gateway, "a"), "KILL", usual());
-  EXPECT_TRUE(logs(gateway, "of a sandbox: its container ended with exit code 137")) << gateway.log();
+  EXPECT_TRUE(gateway.logs("of a sandbox: its container ended with exit code 137", 10)) << gateway.log();
   EXPECT_EQ(me.out("echo back"), "back\n");
   const std::string log = gateway.log();
   EXPECT_THAT(log, Not(HasSubstr("it was out of memory")));

@@ -18,6 +18,16 @@ namespace {
 
 constexpr uid_t kSomebody = 65534;
 
+// In a separate process: on some machines not even root can raise the limit again.
+void expect_apart(void (*check)()) {
+  EXPECT_EXIT(
+      {
+        check();
+        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 void expect_room_for_another_tenant() {
   const std::string yaml = kLocal + keys_yaml("ab");
   const rlimit few{1024, 1024};
@@ -46,15 +56,9 @@ void expect_room_for_another_tenant() {
   EXPECT_EQ(of('a', mine).out("echo works"), "works\n");
 }
 
-// In a separate process: on some machines not even root can raise the limit again.
 TEST(FewDescriptors, OneTenantsSandboxesLeaveRoomForAnothers) {
   if (!is_root()) GTEST_SKIP() << "needs root, to start the gateway as another user";
-  EXPECT_EXIT(
-      {
-        expect_room_for_another_tenant();
-        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
-      },
-      testing::ExitedWithCode(0), "");
+  expect_apart(expect_room_for_another_tenant);
 }
 
 // One of namespaces keeps the most: its namespaces, an init that waits, and its cgroups.
@@ -87,12 +91,7 @@ void expect_sandboxes_to_fit() {
 TEST(FewDescriptors, WhatSandboxesKeepLeavesRoomForCalls) {
   if (!is_root()) GTEST_SKIP() << "needs root, for a cgroup of each sandbox";
   SKIP_UNLESS_STARTABLE();
-  EXPECT_EXIT(
-      {
-        expect_sandboxes_to_fit();
-        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
-      },
-      testing::ExitedWithCode(0), "");
+  expect_apart(expect_sandboxes_to_fit);
 }
 
 // What one tenant's long-lived execs hold once they have ended, and while they wait in the queue.
@@ -151,12 +150,7 @@ void expect_long_execs_to_leave_descriptors() {
 
 TEST(FewDescriptors, LongExecsThatHaveEndedOrWaitLeaveSomeToAll) {
   if (!is_root()) GTEST_SKIP() << "needs root, to start the gateway as another user";
-  EXPECT_EXIT(
-      {
-        expect_long_execs_to_leave_descriptors();
-        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
-      },
-      testing::ExitedWithCode(0), "");
+  expect_apart(expect_long_execs_to_leave_descriptors);
 }
 
 void expect_a_refusal_to_start() {
@@ -175,12 +169,7 @@ void expect_a_refusal_to_start() {
 
 TEST(FewDescriptors, TooFewForTwoTenantsAreNoStart) {
   if (!is_root()) GTEST_SKIP() << "needs root, to start the gateway as another user";
-  EXPECT_EXIT(
-      {
-        expect_a_refusal_to_start();
-        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
-      },
-      testing::ExitedWithCode(0), "");
+  expect_apart(expect_a_refusal_to_start);
 }
 
 // The soft limit, set by a process of the front's user: on some machines root may not.

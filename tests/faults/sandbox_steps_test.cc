@@ -34,10 +34,7 @@ class SandboxSteps : public testing::Test {
     ASSERT_TRUE(decided(gateway()));
   }
   Gateway& gateway() const { return *gateways_.back(); }
-  void kill() {
-    gateway().signal(SIGKILL);
-    gateway().wait(10);
-  }
+  void kill() { gateway().kill(); }
   void fail(const std::string& steps) { place_.file("fail", steps); }
   [[nodiscard]] Caller me() const { return {gateway(), "me"}; }
   [[nodiscard]] Answer run() const { return me().post("/exec", {{"argv", {"true"}}}); }

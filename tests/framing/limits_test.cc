@@ -245,9 +245,7 @@ TEST_F(Limits, AReloadSetsThoseOfBodies) {
   reload_with(*gateway, "body_idle_timeout_sec: 1, min_bytes_per_sec: 100000, write_timeout_sec: 1");
   EXPECT_TRUE(too_slow(sends, me));
   reads.send_request_head("GET", "/workspace/files/a/big", me.headers());
-  EXPECT_TRUE(eventually(15, [&] {
-    return gateway->log().find("\"status\":200,\"complete\":false") != std::string::npos;
-  })) << gateway->log();
+  EXPECT_TRUE(gateway->logs("\"status\":200,\"complete\":false", 15)) << gateway->log();
 }
 
 TEST_F(Limits, AJsonBodyTooLargeIs413BeforeItIsRead) {
@@ -295,7 +293,7 @@ TEST_F(Limits, WithoutDescriptorsAcceptingPausesAndWhatRunsGoesOn) {
 
   Connections waiting;
   for (int i = 0; i < 30; ++i) waiting.push_back(std::make_unique<HttpConnection>(gateway->url(), 10));
-  ASSERT_TRUE(eventually(5, [&] { return gateway->log().find("accept_paused") != std::string::npos; }));
+  ASSERT_TRUE(gateway->logs("accept_paused", 5));
   const double before = cpu_seconds(front);
   std::this_thread::sleep_for(std::chrono::seconds(1));
   EXPECT_LT(cpu_seconds(front) - before, 0.3) << "it spins";

@@ -43,8 +43,7 @@ TEST_F(SlowReader, AnUnreadAnswerIsDroppedAtTheWriteDeadline) {
   const auto stalled = ask("/exec", {{"agent_id", "a"},
                                      {"command", "head -c 8000000 /dev/zero | tr '\\0' x"},
                                      {"max_output_bytes", 8000000}});
-  EXPECT_TRUE(eventually(15, [&] { return gateway_->log().find("\"complete\":false") != std::string::npos; }))
-      << gateway_->log();
+  EXPECT_TRUE(gateway_->logs("\"complete\":false", 15)) << gateway_->log();
   EXPECT_EQ(me().out("echo on"), "on\n");
 }
 
@@ -52,8 +51,7 @@ TEST_F(SlowReader, AnUnreadDownloadIsDroppedAtTheWriteDeadline) {
   ASSERT_EQ(me().run("head -c 50000000 /dev/zero > big").at("exit_code"), 0);
   HttpConnection connection(gateway_->url(), 30);
   connection.send_request_head("GET", "/workspace/files/a/big", me().headers());
-  EXPECT_TRUE(eventually(15, [&] { return gateway_->log().find("\"complete\":false") != std::string::npos; }))
-      << gateway_->log();
+  EXPECT_TRUE(gateway_->logs("\"complete\":false", 15)) << gateway_->log();
 }
 
 TEST_F(SlowReader, AnUnreadStreamIsDroppedAndItsProgramKilled) {

@@ -24,6 +24,10 @@ class K8sAdoption : public OnFake {
     return Json::parse(api_.one("leases").at("metadata").at("annotations").at(kRecord).get<std::string>());
   }
   std::string pod() const { return api_.one("pods").at("metadata").at("name"); }
+  void expect_nothing_left() const {
+    for (const char* plural : {"pods", "leases", "persistentvolumeclaims", "networkpolicies"})
+      EXPECT_TRUE(api_.all(plural).empty()) << plural;
+  }
 };
 
 TEST_F(K8sAdoption, APodMadeByThisOpenIsFreshAndOneThatWasThereIsNot) {
@@ -108,8 +112,7 @@ TEST_F(K8sLateStart, EndsWithItsSandbox) {
 
 TEST_F(K8sLateStart, EndsWithTheOpeningThatWaitedForItInVain) {
   FakeGateway gateway(api_, "/state", R"("open_timeout_sec": 3)");
-  auto box = gateway.ready();
-  gateway.run(box, "echo mine > kept");
+  auto box = gateway.used("echo mine > kept");
   gateway.close(box, ISOGATE_CLOSE_STOP);
   api_.put_off_pods(true);
   EXPECT_EQ(status_of([&] { gateway.open(ISOGATE_OPEN_KNOWN, box.handle); }), ISOGATE_UNAVAILABLE);
@@ -121,9 +124,7 @@ TEST_F(K8sLateStart, EndsWithTheOpeningThatWaitedForItInVain) {
 
 TEST_F(K8sAdoption, EvidenceOfAUsedPodIsWhatWasRecordedAndCostsNoRequest) {
   FakeGateway gateway(api_, "/state");
-  auto box = gateway.ready();
-  gateway.run(box, "true");
-  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  auto box = gateway.left();
   auto again = gateway.open(ISOGATE_OPEN_KNOWN, box.handle);
   api_.count_from_now();
   const isogate_evidence found = gateway.evidence(again);
@@ -133,9 +134,7 @@ TEST_F(K8sAdoption, EvidenceOfAUsedPodIsWhatWasRecordedAndCostsNoRequest) {
 
 TEST_F(K8sAdoption, WhatIsNotUnderstoodIsNeitherThereNorGone) {
   FakeGateway gateway(api_, "/state");
-  auto box = gateway.ready();
-  gateway.run(box, "echo mine > kept");
-  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  auto box = gateway.left("echo mine > kept");
   const std::string first = uid();
   const auto try_with = [&](const std::string& path) {
     const auto asks = [path](const Heard& heard) {
@@ -218,10 +217,8 @@ TEST_F(K8sAdoption, WhatIsNotAsItWasMeasuredIsReplacedAtAdoption) {
   FakeGateway gateway(api_, "/state");
   for (const Change& change : kChanges) {
     SCOPED_TRACE(change.what);
-    auto box = gateway.ready();
-    gateway.run(box, "echo mine > kept");
+    auto box = gateway.left("echo mine > kept");
     const std::string name = pod();
-    gateway.close(box, ISOGATE_CLOSE_DETACH);
     change.make(api_, name);
     auto again = gateway.ready(ISOGATE_OPEN_KNOWN, box.handle);
     EXPECT_EQ(again.flags, kRuns | kAttached | kFresh);
@@ -237,8 +234,7 @@ TEST_F(K8sAdoption, WhatIsNotAsItWasMeasuredIsReplacedAtARelink) {
   FakeGateway gateway(api_, "/state");
   for (const Change& change : kChanges) {
     SCOPED_TRACE(change.what);
-    auto box = gateway.ready();
-    gateway.run(box, "echo mine > kept");
+    auto box = gateway.used("echo mine > kept");
     const std::string name = pod();
     change.make(api_, name);
     api_.cut_streams();
@@ -265,12 +261,9 @@ TEST_F(K8sAdoption, AStreamThatBreaksIsReopenedToThePodThatWasMeasured) {
 
 TEST_F(K8sAdoption, ALeaseThatNamesAnotherAgentsPodAndClaimIsNotBelieved) {
   FakeGateway gateway(api_, "/state");
-  auto victim = gateway.ready(0, "", "b");
-  gateway.run(victim, "echo secret > file");
+  auto victim = gateway.used("echo secret > file", "b");
   const Json pod_of_b = api_.one("pods"), claim_of_b = api_.one("persistentvolumeclaims");
-  auto box = gateway.ready(0, "", "a");
-  gateway.run(box, "true");
-  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  auto box = gateway.left();
   const auto record_of = [](const Json& lease) {
     return Json::parse(lease.at("metadata").at("annotations").at(kRecord).get<std::string>());
   };
@@ -320,9 +313,7 @@ TEST_F(K8sAdoption, APodThatWasNotTriedAgainstAllListenersIsReplaced) {
 // The FakeGateway's network is open, so that it refuses to deny egress.
 TEST_F(K8sAdoption, APodThatIsRefusedNowEndsWhenItWouldBeReAttached) {
   FakeGateway gateway(api_, "/state");
-  auto box = gateway.ready();
-  gateway.run(box, "echo mine > kept");
-  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  auto box = gateway.left("echo mine > kept");
   gateway.egress = ISOGATE_EGRESS_DENY;
   std::string why;
   const uint32_t flags = ISOGATE_OPEN_RUNNING_ONLY | ISOGATE_OPEN_KNOWN;
@@ -357,8 +348,7 @@ TEST_F(K8sAdoption, AnImageIsChosenOnceForAllGateways) {
   FakeGateway one(api_, "/one"), two(api_, "/two");
   const auto image = [this] { return api_.one("pods").at("spec").at("containers").at(0).at("image"); };
   one.image = "tools:1";
-  auto box = one.ready();
-  one.run(box, "echo mine > kept");
+  auto box = one.used("echo mine > kept");
   EXPECT_EQ(image(), "tools:1");
   one.close(box, ISOGATE_CLOSE_STOP);
   two.image = "other:1";
@@ -382,9 +372,7 @@ TEST_F(K8sAdoption, ASandboxThatIsRefusedNowCanOnlyBeEnded) {
   FakeGateway gateway(api_, "/state");
   for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE}) {
     gateway.egress = ISOGATE_EGRESS_UNSET;
-    auto box = gateway.ready();
-    gateway.run(box, "true");
-    gateway.close(box, ISOGATE_CLOSE_DETACH);
+    auto box = gateway.left();
     gateway.egress = ISOGATE_EGRESS_DENY;
     EXPECT_EQ(status_of([&] { gateway.open(ISOGATE_OPEN_KNOWN, box.handle); }), ISOGATE_UNSUPPORTED);
     auto refused = gateway.open(ISOGATE_OPEN_ATTACH_ONLY, box.handle);
@@ -401,8 +389,7 @@ TEST_F(K8sAdoption, ASandboxThatIsRefusedNowCanOnlyBeEnded) {
 TEST_F(K8sAdoption, ACloseThatFailsLeavesASandboxThatCanOnlyBeClosed) {
   FakeGateway gateway(api_, "/state");
   for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE}) {
-    auto box = gateway.ready();
-    gateway.run(box, "true");
+    auto box = gateway.used();
     api_.fail_if([](const Heard& heard) { return heard.method == "DELETE"; }, FakeApi::Fault::kError);
     EXPECT_NE(status_of([&] { gateway.close(box, mode); }), ISOGATE_OK);
     api_.fail_if({}, FakeApi::Fault::kError);
@@ -410,15 +397,13 @@ TEST_F(K8sAdoption, ACloseThatFailsLeavesASandboxThatCanOnlyBeClosed) {
     EXPECT_EQ(status_of([&] { gateway.read(box, "x"); }), ISOGATE_NO_SANDBOX);
     EXPECT_EQ(status_of([&] { gateway.evidence(box); }), ISOGATE_NO_SANDBOX);
     EXPECT_EQ(status_of([&] { gateway.close(box, ISOGATE_CLOSE_PURGE); }), ISOGATE_OK);
-    for (const char* plural : {"pods", "leases", "persistentvolumeclaims", "networkpolicies"})
-      EXPECT_TRUE(api_.all(plural).empty()) << plural;
+    expect_nothing_left();
   }
 }
 
 TEST_F(K8sAdoption, AStopFailsWhileItsPodRuns) {
   FakeGateway gateway(api_, "/state", R"("open_timeout_sec": 3)");
-  auto box = gateway.ready();
-  gateway.run(box, "true");
+  auto box = gateway.used();
   const std::string name = pod();
   api_.keep_pods(true);
   api_.signal_hanging_in(seconds(1));
@@ -432,8 +417,7 @@ TEST_F(K8sAdoption, AStopFailsWhileItsPodRuns) {
 
 TEST_F(K8sAdoption, AnEmptyDirIsLostWithItsPodUntilItIsPurged) {
   FakeGateway gateway(api_, "/state", R"("workspace": "empty_dir")");
-  auto box = gateway.ready();
-  gateway.run(box, "echo mine > kept");
+  auto box = gateway.used("echo mine > kept");
   api_.drop("pods", pod());
   api_.cut_streams();
   isogate_status status = ISOGATE_LOST;
@@ -449,17 +433,14 @@ TEST_F(K8sAdoption, AnEmptyDirIsLostWithItsPodUntilItIsPurged) {
 TEST_F(K8sAdoption, APurgeLeavesNothingWithoutGarbageCollection) {
   api_.collect_garbage(false);
   FakeGateway gateway(api_, "/state");
-  auto box = gateway.ready();
-  gateway.run(box, "true");
+  auto box = gateway.used();
   gateway.close(box, ISOGATE_CLOSE_PURGE);
-  for (const char* plural : {"pods", "leases", "persistentvolumeclaims", "networkpolicies"})
-    EXPECT_TRUE(api_.all(plural).empty()) << plural;
+  expect_nothing_left();
 }
 
 TEST_F(K8sAdoption, APurgeOfWhatWasNotUsedHereLeavesAnotherGatewaysWorkspace) {
   FakeGateway one(api_, "/one"), two(api_, "/two");
-  auto box = one.ready();
-  one.run(box, "echo mine > kept");
+  auto box = one.used("echo mine > kept");
   auto joined = two.open();
   EXPECT_EQ(joined.flags, kRuns);
   two.close(joined, ISOGATE_CLOSE_PURGE);
@@ -472,9 +453,7 @@ TEST_F(K8sAdoption, APurgeOfWhatWasNotUsedHereLeavesAnotherGatewaysWorkspace) {
 
 TEST_F(K8sAdoption, OnlyA404OfTheLeaseItselfIsALoss) {
   FakeGateway gateway(api_, "/state");
-  auto box = gateway.ready();
-  gateway.run(box, "true");
-  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  auto box = gateway.left();
   const struct {
     const char* what;
     std::string answer;
@@ -510,8 +489,7 @@ TEST_F(K8sAdoption, ARefusalOfTheClusterIsNoMistakeOfWhoClosesOrOpens) {
   refuse("");
   EXPECT_EQ(status_of([&] { gateway.open(); }), ISOGATE_UNAVAILABLE) << "it cannot announce itself";
   api_.answer_if({}, "");
-  auto box = gateway.ready();
-  gateway.run(box, "true");
+  auto box = gateway.used();
   refuse("/isg");
   for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE})
     EXPECT_EQ(status_of([&] { gateway.close(box, mode); }), ISOGATE_UNAVAILABLE) << mode;
@@ -521,9 +499,7 @@ TEST_F(K8sAdoption, ARefusalOfTheClusterIsNoMistakeOfWhoClosesOrOpens) {
 
 TEST_F(K8sAdoption, AnotherGatewayAtWorkIsWaitedForAsLongAsWasWrittenAndNamed) {
   FakeGateway gateway(api_, "/state", R"("busy_timeout_sec": 1)");
-  auto box = gateway.ready();
-  gateway.run(box, "true");
-  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  auto box = gateway.left();
   // By a clock that is ahead, or behind: neither matters.
   for (const char* time : {"2020-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"}) {
     api_.edit("leases", FakeGateway::id_of("a"), [&](Json& lease) {
@@ -544,9 +520,7 @@ TEST_F(K8sAdoption, AnotherGatewayAtWorkIsWaitedForAsLongAsWasWrittenAndNamed) {
 
 TEST_F(K8sAdoption, AnOpeningEndsInItsTimeAndSaysWhatItWaitedFor) {
   FakeGateway gateway(api_, "/state", R"("open_timeout_sec": 1)");
-  auto box = gateway.ready();
-  gateway.run(box, "true");
-  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  auto box = gateway.left();
   api_.keep_pods(true);
   api_.edit("pods", pod(), [](Json& it) { it["metadata"]["labels"]["role"] = "database"; });
   const auto since = std::chrono::steady_clock::now();

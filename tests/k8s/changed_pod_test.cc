@@ -1,8 +1,5 @@
 // Pods that somebody else changes, on a real cluster, and which parts of the node a tenant can reach.
-#include <csignal>
-
 #include "tests/k8s/on_cluster.h"
-#include "tests/support/processes.h"
 
 namespace isogate::k8s {
 namespace {
@@ -16,16 +13,8 @@ class K8sChangedPod : public OnCluster {
  protected:
   // Kills the gateway and starts another one on its state directory.
   static std::unique_ptr<Gateway> again(const std::unique_ptr<Gateway>& first, GatewayOptions options) {
-    first->signal(SIGKILL);
-    EXPECT_EQ(first->wait(20), 128 + SIGKILL);
-    options.state_dir = first->state_dir();
-    return std::make_unique<Gateway>(options);
-  }
-  [[nodiscard]] std::vector<Json> running() const {
-    std::vector<Json> found;
-    for (const Json& each : all("pods"))
-      if (!each.at("metadata").contains("deletionTimestamp")) found.push_back(each);
-    return found;
+    first->kill();
+    return std::make_unique<Gateway>(after(*first, std::move(options)));
   }
 };
 
@@ -40,8 +29,8 @@ TEST_F(K8sChangedPod, APatchedImageIsNotServed) {
   change(first, {{"spec", {{"containers", containers}}}});
   EXPECT_TRUE(eventually(90, [&] {
     const auto answer = me.exec("cat kept");
-    return answer.status == 200 && answer.body.at("stdout") == "mine\n" && running().size() == 1 &&
-           uid_of(running()[0]) != uid_of(first);
+    return answer.status == 200 && answer.body.at("stdout") == "mine\n" && live("pods").size() == 1 &&
+           uid_of(live("pods")[0]) != uid_of(first);
   })) << gateway.log();
 }
 
@@ -53,7 +42,7 @@ TEST_F(K8sChangedPod, ARelabelledPodIsNotAdopted) {
   const auto second = again(first, options());
   EXPECT_EQ(Caller(*second, "a").out("cat kept"), "mine\n");
   EXPECT_TRUE(eventually(kGone, [&] {
-    const auto left = running();
+    const auto left = live("pods");
     return left.size() == 1 && uid_of(left[0]) != uid_of(before);
   })) << second->log();
 }

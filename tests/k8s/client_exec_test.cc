@@ -15,41 +15,12 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-// A server's frame.
-std::string frame(const std::string& payload, int opcode = 2, bool final = true) {
-  std::string out(1, static_cast<char>((final ? 0x80 : 0) | opcode));
-  if (payload.size() < 126) {
-    out += static_cast<char>(payload.size());
-  } else if (payload.size() < 65536) {
-    out += {'\x7e', static_cast<char>(payload.size() >> 8), static_cast<char>(payload.size() & 255)};
-  } else {
-    out += '\x7f';
-    for (int shift = 56; shift >= 0; shift -= 8) out += static_cast<char>(payload.size() >> shift & 255);
-  }
-  return out + payload;
-}
-
 std::string on(int channel, const std::string& bytes) { return static_cast<char>(channel) + bytes; }
 const std::string kSuccess = frame(on(3, R"({"metadata":{},"status":"Success"})"));
 const std::string kFailure =
     frame(on(3, R"({"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode",)"
                 R"("message":"7"}]}})"));
 const std::string kClose = frame(std::string("\x03\xe8", 2), 8);
-
-// What a client sent, unmasked: false at the end, or for a frame without a mask.
-bool read_frame(Peer& peer, int& opcode, std::string& payload) {
-  const std::string head = peer.read(2);
-  if (head.size() < 2 || (head[1] & 0x80) == 0) return false;
-  opcode = head[0] & 15;
-  uint64_t size = head[1] & 0x7f;
-  const int extra = size == 126 ? 2 : size == 127 ? 8 : 0;
-  if (extra > 0) size = 0;
-  for (const unsigned char c : peer.read(static_cast<size_t>(extra))) size = size << 8 | c;
-  const std::string mask = peer.read(4);
-  payload = peer.read(size);
-  for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<char>(payload[i] ^ mask[i % 4]);
-  return payload.size() == size;
-}
 
 std::string accept_with(const Heard& heard, const std::string& protocol, const std::string& more = "") {
   return "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -105,6 +105,18 @@ struct Script {
   }
 };
 
+// A Watch of a server with a script.
+struct Watched {
+  Watched(std::vector<std::string> lists, std::vector<std::string> watches,
+          const WatchOptions& options = kQuick)
+      : script{std::move(lists), std::move(watches)}, watch(api, kWatchedPods, {}, told.events(), options) {}
+  Script script;
+  FakeCluster cluster{script.handler()};
+  Api api{cluster.access()};
+  Told told;
+  const Watch watch;
+};
+
 TEST(K8sWatch, ReportsWhatThereIsAndWhatChanges) {
   Script script{{list(5, {pod("a", 1), pod("b", 2)})},
                 {kStream + event("MODIFIED", pod("a", 6)) + event("BOOKMARK", pod("", 9)) +
@@ -129,63 +141,42 @@ TEST(K8sWatch, ListsAgainWhenItsVersionIsTooOld) {
   const std::string gone =
       R"({"kind":"Status","status":"Failure","reason":"Expired","message":"too old","code":410})";
   for (const std::string& answer : {FakeCluster::json(gone, 410), kStream + event("ERROR", gone) + kEnd}) {
-    Script script{{list(5, {pod("a", 1), pod("b", 2), pod("c", 3)}),
-                   list(20, {pod("a", 1), pod("b", 9), pod("c", 9, "new")})},
-                  {answer.starts_with("HTTP/1.1 200") ? answer : answer + kEnd}};
     // A plain response is not chunked: it ends with its connection.
-    if (!answer.starts_with("HTTP/1.1 200")) script.watches[0] = answer;
-    FakeCluster cluster(script.handler());
-    Api api(cluster.access());
-    Told told;
-    const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
-    EXPECT_EQ(told.wait(8), (Words{"+a1", "+b2", "+c3", "synced", "*b9", "-c3", "+c9", "synced"}));
-    EXPECT_EQ(script.listed, 2u);
+    Watched watched({list(5, {pod("a", 1), pod("b", 2), pod("c", 3)}),
+                     list(20, {pod("a", 1), pod("b", 9), pod("c", 9, "new")})},
+                    {answer});
+    EXPECT_EQ(watched.told.wait(8), (Words{"+a1", "+b2", "+c3", "synced", "*b9", "-c3", "+c9", "synced"}));
+    EXPECT_EQ(watched.script.listed, 2u);
   }
 }
 
 TEST(K8sWatch, WhatWentAwayUnseenIsDeleted) {
-  Script script{{list(5, {pod("a", 1), pod("b", 2)}), list(20, {pod("b", 2)})},
-                {FakeCluster::status(410, "Expired")}};
-  FakeCluster cluster(script.handler());
-  Api api(cluster.access());
-  Told told;
-  const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
-  EXPECT_EQ(told.wait(5), (Words{"+a1", "+b2", "synced", "-a1", "synced"}));
+  Watched watched({list(5, {pod("a", 1), pod("b", 2)}), list(20, {pod("b", 2)})},
+                  {FakeCluster::status(410, "Expired")});
+  EXPECT_EQ(watched.told.wait(5), (Words{"+a1", "+b2", "synced", "-a1", "synced"}));
 }
 
 TEST(K8sWatch, ABrokenStreamIsFollowedAgainFromWhereItWas) {
-  Script script{{list(5, {})},
-                {kStream + event("ADDED", pod("a", 6)), kStream + event("ADDED", pod("b", 7)) + kEnd}};
-  FakeCluster cluster(script.handler());
-  Api api(cluster.access());
-  Told told;
-  const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
-  EXPECT_EQ(told.wait(5), (Words{"synced", "+a6", "lost", "restored", "+b7"}));
-  EXPECT_EQ(script.listed, 1u);
+  Watched watched({list(5, {})},
+                  {kStream + event("ADDED", pod("a", 6)), kStream + event("ADDED", pod("b", 7)) + kEnd});
+  EXPECT_EQ(watched.told.wait(5), (Words{"synced", "+a6", "lost", "restored", "+b7"}));
+  EXPECT_EQ(watched.script.listed, 1u);
 }
 
 TEST(K8sWatch, AServerThatIsAwayIsAskedUntilItIsBack) {
-  Script script{
+  Watched watched(
       {FakeCluster::status(500, "InternalError"), FakeCluster::status(500, "InternalError"), list(5, {})},
-      {}};
-  FakeCluster cluster(script.handler());
-  Api api(cluster.access());
-  Told told;
-  const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
-  EXPECT_EQ(told.wait(3), (Words{"lost", "restored", "synced"}));
-  EXPECT_NE(told.why().find("500"), std::string::npos);
+      {});
+  EXPECT_EQ(watched.told.wait(3), (Words{"lost", "restored", "synced"}));
+  EXPECT_NE(watched.told.why().find("500"), std::string::npos);
 }
 
 TEST(K8sWatch, ASilentConnectionIsGivenUp) {
-  Script script{{list(5, {})}, {}};
-  FakeCluster cluster(script.handler());
-  Api api(cluster.access());
-  Told told;
   WatchOptions options = kQuick;
   options.stream_time = seconds(0);
   options.slack = seconds(1);
-  const Watch watch(api, kWatchedPods, {}, told.events(), options);
-  EXPECT_EQ(told.wait(3), (Words{"synced", "lost", "restored"}));
+  Watched watched({list(5, {})}, {}, options);
+  EXPECT_EQ(watched.told.wait(3), (Words{"synced", "lost", "restored"}));
 }
 
 TEST(K8sWatch, NonsenseIsReportedAndDoesNotEndTheWatch) {
@@ -194,26 +185,18 @@ TEST(K8sWatch, NonsenseIsReportedAndDoesNotEndTheWatch) {
         event("ADDED", pod("b", 2)) + "zz", event("ADDED", R"({"metadata":{"name":"b"}})"),
         event("DELETED", R"({"metadata":{"name":"a","uid":7}})"),
         event("DELETED", R"({"metadata":["a"]})")}) {
-    Script script{{list(5, {pod("a", 1)})}, {kStream + nonsense + kEnd}};
-    FakeCluster cluster(script.handler());
-    Api api(cluster.access());
-    Told told;
-    const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
-    EXPECT_TRUE(test::eventually(10, [&] { return script.watched >= 2; })) << nonsense;
-    EXPECT_NE(told.why(), "") << nonsense;
+    Watched watched({list(5, {pod("a", 1)})}, {kStream + nonsense + kEnd});
+    EXPECT_TRUE(test::eventually(10, [&] { return watched.script.watched >= 2; })) << nonsense;
+    EXPECT_NE(watched.told.why(), "") << nonsense;
   }
 }
 
 TEST(K8sWatch, AnErrorIsOneWhateverItsCode) {
   for (const char* code : {"200", "-1", "4294967706", "1e99", R"("410")", "null"}) {
     const std::string error = R"({"kind":"Status","message":"oh no","code":)" + std::string(code) + "}";
-    Script script{{list(5, {pod("a", 1)})}, {kStream + event("ERROR", error) + kEnd}};
-    FakeCluster cluster(script.handler());
-    Api api(cluster.access());
-    Told told;
-    const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
-    EXPECT_EQ(told.wait(3)[2], "lost") << code;
-    EXPECT_NE(told.why().find("500: oh no"), std::string::npos) << told.why();
+    Watched watched({list(5, {pod("a", 1)})}, {kStream + event("ERROR", error) + kEnd});
+    EXPECT_EQ(watched.told.wait(3)[2], "lost") << code;
+    EXPECT_NE(watched.told.why().find("500: oh no"), std::string::npos) << watched.told.why();
   }
 }
 

@@ -43,36 +43,6 @@ std::vector<std::string> split(std::string_view text, char at) {
   return parts;
 }
 
-// A server's frame.
-std::string frame(char channel, std::string_view bytes) {
-  std::string payload(1, channel);
-  payload += bytes;
-  std::string out(1, static_cast<char>(0x82));
-  if (payload.size() < 126) {
-    out += static_cast<char>(payload.size());
-  } else if (payload.size() < 65536) {
-    out += {'\x7e', static_cast<char>(payload.size() >> 8), static_cast<char>(payload.size() & 255)};
-  } else {
-    out += '\x7f';
-    for (int shift = 56; shift >= 0; shift -= 8) out += static_cast<char>(payload.size() >> shift & 255);
-  }
-  return out + payload;
-}
-
-bool read_frame(Peer& peer, int& opcode, std::string& payload) {
-  const std::string head = peer.read(2);
-  if (head.size() < 2) return false;
-  opcode = head[0] & 15;
-  uint64_t size = head[1] & 0x7f;
-  const int extra = size == 126 ? 2 : size == 127 ? 8 : 0;
-  if (extra > 0) size = 0;
-  for (const unsigned char c : peer.read(static_cast<size_t>(extra))) size = size << 8 | c;
-  const std::string mask = peer.read(4);
-  payload = peer.read(size);
-  for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<char>(payload[i] ^ mask[i % 4]);
-  return payload.size() == size;
-}
-
 pid_t run(const std::vector<std::string>& argv, int in, int out) {
   std::vector<char*> raw;
   for (const std::string& each : argv) raw.push_back(const_cast<char*>(each.c_str()));
@@ -509,11 +479,13 @@ void FakeApi::exec(Peer& peer, const Heard& heard, const Target& target) {
     for (;;) {
       const ssize_t n = ::read(out[0], buffer.data(), buffer.size());
       if (n <= 0) break;
-      peer.write(frame(1, std::string_view(buffer).substr(0, static_cast<size_t>(n))));
+      peer.write(frame("\x01" + buffer.substr(0, static_cast<size_t>(n))));
     }
     int status = 0;
     ::waitpid(pid, &status, 0);
-    peer.write(frame(3, R"({"metadata":{},"status":"Success"})") + std::string("\x88\x02\x03\xe8", 4));
+    peer.write(frame("\x03"
+                     R"({"metadata":{},"status":"Success"})") +
+               std::string("\x88\x02\x03\xe8", 4));
     peer.hang_up();
   });
   int opcode = 0;

@@ -181,6 +181,33 @@ std::string FakeCluster::status(int code, const std::string& reason, const std::
               code, headers);
 }
 
+std::string frame(const std::string& payload, int opcode, bool final) {
+  std::string out(1, static_cast<char>((final ? 0x80 : 0) | opcode));
+  if (payload.size() < 126) {
+    out += static_cast<char>(payload.size());
+  } else if (payload.size() < 65536) {
+    out += {'\x7e', static_cast<char>(payload.size() >> 8), static_cast<char>(payload.size() & 255)};
+  } else {
+    out += '\x7f';
+    for (int shift = 56; shift >= 0; shift -= 8) out += static_cast<char>(payload.size() >> shift & 255);
+  }
+  return out + payload;
+}
+
+bool read_frame(Peer& peer, int& opcode, std::string& payload) {
+  const std::string head = peer.read(2);
+  if (head.size() < 2 || (head[1] & 0x80) == 0) return false;
+  opcode = head[0] & 15;
+  uint64_t size = head[1] & 0x7f;
+  const int extra = size == 126 ? 2 : size == 127 ? 8 : 0;
+  if (extra > 0) size = 0;
+  for (const unsigned char c : peer.read(static_cast<size_t>(extra))) size = size << 8 | c;
+  const std::string mask = peer.read(4);
+  payload = peer.read(size);
+  for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<char>(payload[i] ^ mask[i % 4]);
+  return payload.size() == size;
+}
+
 Failure failure_of(const std::function<void()>& work) {
   try {
     work();

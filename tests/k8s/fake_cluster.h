@@ -84,6 +84,11 @@ class FakeCluster {
   std::thread server_;
 };
 
+// A frame of a server's WebSocket.
+std::string frame(const std::string& payload, int opcode = 2, bool final = true);
+// What a client sent, unmasked: false at the end, or for a frame without a mask.
+bool read_frame(Peer& peer, int& opcode, std::string& payload);
+
 inline Budget usual() { return Budget(std::chrono::seconds(20)); }
 
 // The status, message and more of what `work` throws.

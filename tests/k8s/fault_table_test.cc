@@ -31,6 +31,13 @@ class K8sFaultTable : public OnFake {
     bool closes = false;
   };
 
+  Box used(const std::string& agent) { return gateway_.used("echo mine > kept", agent); }
+  Box closed(const std::string& agent, uint32_t mode) {
+    Box box = used(agent);
+    gateway_.close(box, mode);
+    box.sandbox.reset();
+    return box;
+  }
   void run_table(const Step& step);
   void run_case(const Step& step, size_t number, Fault fault);
   void expect_promised(Box& box, const std::string& agent);
@@ -128,13 +135,7 @@ TEST_F(K8sFaultTable, OpeningANewOne) {
 
 TEST_F(K8sFaultTable, TakingOneUpAgain) {
   run_table({"taking one up again",
-             [this](const std::string& agent) {
-               Box box = gateway_.ready(0, "", agent);
-               gateway_.run(box, "echo mine > kept");
-               gateway_.close(box, ISOGATE_CLOSE_DETACH);
-               box.sandbox.reset();
-               return box;
-             },
+             [this](const std::string& agent) { return closed(agent, ISOGATE_CLOSE_DETACH); },
              [this](Box& box, const std::string& agent) {
                box = gateway_.ready(ISOGATE_OPEN_KNOWN, box.handle, agent);
              }});
@@ -142,25 +143,14 @@ TEST_F(K8sFaultTable, TakingOneUpAgain) {
 
 TEST_F(K8sFaultTable, OpeningOneThatWasStopped) {
   run_table({"opening one that was stopped",
-             [this](const std::string& agent) {
-               Box box = gateway_.ready(0, "", agent);
-               gateway_.run(box, "echo mine > kept");
-               gateway_.close(box, ISOGATE_CLOSE_STOP);
-               box.sandbox.reset();
-               return box;
-             },
+             [this](const std::string& agent) { return closed(agent, ISOGATE_CLOSE_STOP); },
              [this](Box& box, const std::string& agent) {
                box = gateway_.ready(ISOGATE_OPEN_KNOWN, box.handle, agent);
              }});
 }
 
 TEST_F(K8sFaultTable, ReplacingAPodThatDied) {
-  run_table({"replacing a pod that died",
-             [this](const std::string& agent) {
-               Box box = gateway_.ready(0, "", agent);
-               gateway_.run(box, "echo mine > kept");
-               return box;
-             },
+  run_table({"replacing a pod that died", [this](const std::string& agent) { return used(agent); },
              [this](Box& box, const std::string& agent) {
                for (const Json& each : of("pods", agent)) api_.drop("pods", each.at("metadata").at("name"));
                api_.cut_streams();
@@ -172,22 +162,12 @@ TEST_F(K8sFaultTable, ReplacingAPodThatDied) {
 }
 
 TEST_F(K8sFaultTable, StoppingOne) {
-  run_table({"stopping one",
-             [this](const std::string& agent) {
-               Box box = gateway_.ready(0, "", agent);
-               gateway_.run(box, "echo mine > kept");
-               return box;
-             },
+  run_table({"stopping one", [this](const std::string& agent) { return used(agent); },
              [this](Box& box, const std::string&) { gateway_.close(box, ISOGATE_CLOSE_STOP); }, true});
 }
 
 TEST_F(K8sFaultTable, PurgingOne) {
-  run_table({"purging one",
-             [this](const std::string& agent) {
-               Box box = gateway_.ready(0, "", agent);
-               gateway_.run(box, "echo mine > kept");
-               return box;
-             },
+  run_table({"purging one", [this](const std::string& agent) { return used(agent); },
              [this](Box& box, const std::string&) { gateway_.close(box, ISOGATE_CLOSE_PURGE); }, true});
 }
 
@@ -197,8 +177,7 @@ TEST_F(K8sFaultTable, APurgeThatFailedIsRetriedUntilNothingIsLeft) {
   for (size_t number = 1; number < 14; ++number)
     for (const auto& each : kFaults) {
       const std::string agent = next_agent();
-      Box box = gateway_.ready(0, "", agent);
-      gateway_.run(box, "echo mine > kept");
+      Box box = used(agent);
       api_.count_from_now();
       api_.fail(number, each.fault);
       const isogate_status first = status_of([&] { gateway_.close(box, ISOGATE_CLOSE_PURGE); });

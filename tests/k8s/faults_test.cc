@@ -52,13 +52,6 @@ class K8sFaults : public OnCluster {
     return std::distance(std::filesystem::directory_iterator(directory, none), {});
   }
   void signal_api_server(int number) { signal_part("kube-apiserver", number); }
-  static std::unique_ptr<ExecStream> started(const Caller& me, const std::string& command) {
-    auto stream =
-        std::make_unique<ExecStream>(me, Json{{"command", "echo up; " + command}, {"timeout_sec", 300}}, 300);
-    EXPECT_EQ(stream->next()->at("event"), "start");
-    EXPECT_EQ(stream->next()->at("event"), "stdout");
-    return stream;
-  }
   // A known end is the program's own, with all its output.
   static void expect_unknown_or_whole(ExecStream& stream, const std::string& said) {
     const auto events = stream.rest();
@@ -109,11 +102,9 @@ TEST_F(K8sFaults, AnApiServerThatStaysAwayCostsTheCallsInFlightAndNoSandbox) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   me.run("echo mine > kept; echo here > /tmp/mark");
-  ExecStream stream(me, {{"command", "echo up; sleep 100"}}, 60);
-  ASSERT_EQ(stream.next()->at("event"), "start");
-  ASSERT_EQ(stream.next()->at("event"), "stdout");
+  const auto stream = started(me, "sleep 100");
   signal_api_server(SIGKILL);
-  const double lost = test::seconds_of([&] { EXPECT_EQ(stream.rest().back().at("outcome"), "unknown"); });
+  const double lost = test::seconds_of([&] { EXPECT_EQ(stream->rest().back().at("outcome"), "unknown"); });
   EXPECT_LT(lost, 50.0);
   const double took = test::seconds_of([&] {
     EXPECT_TRUE(refused(me.exec("touch ran"), 503, "backend_unavailable"));
@@ -131,11 +122,9 @@ TEST_F(K8sFaults, ASilentApiServerIsALossInFortySeconds) {
   if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gateway(options());
   const Caller me(gateway, "a");
-  ExecStream stream(me, {{"command", "echo up; sleep 100"}}, 60);
-  ASSERT_EQ(stream.next()->at("event"), "start");
-  ASSERT_EQ(stream.next()->at("event"), "stdout");
+  const auto stream = started(me, "sleep 100");
   signal_api_server(SIGSTOP);
-  const double lost = test::seconds_of([&] { EXPECT_EQ(stream.rest().back().at("outcome"), "unknown"); });
+  const double lost = test::seconds_of([&] { EXPECT_EQ(stream->rest().back().at("outcome"), "unknown"); });
   signal_api_server(SIGCONT);
   EXPECT_LT(lost, 50.0);
   EXPECT_TRUE(eventually(60, [&] { return me.exec("true").status == 200; }));
@@ -201,9 +190,7 @@ TEST_F(K8sFaults, AGatewayKilledInTheMiddleOfAnExecLeavesNothingRunning) {
     }
   } catch (const std::runtime_error&) {  // cut off in the middle
   }
-  auto again = options();
-  again.state_dir = first->state_dir();
-  Gateway second(again);
+  Gateway second(after(*first, options()));
   EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
   EXPECT_EQ(uid_of(pod()), uid) << "it was not re-attached";
   EXPECT_TRUE(test::gone_within(60, mark));

@@ -20,8 +20,7 @@ class K8sLateRunner : public OnFake {
 // What still runs there is not known: the pod is not left until the next call.
 TEST_F(K8sLateRunner, CostsItsPodAtOnce) {
   FakeGateway gateway(api_, "/state", R"("liveness_interval_sec": 0)");
-  auto box = gateway.ready();
-  gateway.run(box, "true");
+  auto box = gateway.used();
   const std::string name = pod();
   ASSERT_FALSE(name.empty());
   const std::shared_ptr<void> thaw(nullptr, [&](void*) { api_.freeze(name, false); });

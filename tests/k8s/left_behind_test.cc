@@ -64,8 +64,7 @@ class K8sLeftBehind : public OnFake {
 
 TEST_F(K8sLeftBehind, TheNextProgramRunsInAnotherPod) {
   FakeGateway gateway(api_, "/state", kNoChecks);
-  auto box = gateway.ready();
-  gateway.run(box, "echo mine > kept");
+  auto box = gateway.used("echo mine > kept");
   const std::string first = pod();
   leave_behind(gateway, box);
   EXPECT_EQ(gateway.run(box, "cat kept"), "mine\n") << gateway.log();
@@ -116,8 +115,7 @@ TEST_F(K8sLeftBehind, ALongProgramDoesNotKeepItsPodInUse) {
 
 TEST_F(K8sLeftBehind, AlsoWithAConnectionForEachCall) {
   FakeGateway gateway(api_, "/state", std::string(kNoChecks) + R"(, "transport": "exec")");
-  auto box = gateway.ready();
-  gateway.run(box, "true");
+  auto box = gateway.used();
   const std::string first = pod();
   leave_behind(gateway, box);
   EXPECT_EQ(gateway.run(box, "echo next"), "next\n") << gateway.log();

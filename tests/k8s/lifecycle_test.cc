@@ -1,10 +1,8 @@
 // The life of pods: created, killed, found again, removed.
-#include <csignal>
 #include <thread>
 
 #include "plugins/k8s/pod/pods.h"
 #include "tests/k8s/on_cluster.h"
-#include "tests/support/processes.h"
 
 namespace isogate::k8s {
 namespace {
@@ -23,12 +21,10 @@ TEST_F(K8sLifecycle, APodDeletedInTheMiddleOfAnExecIsReportedAtOnceAndRecreated)
   const Caller me(gateway, "a");
   ASSERT_EQ(me.run("echo mine > kept; echo gone > /tmp/mark").at("exit_code"), 0);
   const Json first = pod();
-  ExecStream stream(me, {{"command", "echo up; sleep 60"}});
-  ASSERT_EQ(stream.next()->at("event"), "start");
-  ASSERT_EQ(stream.next()->at("event"), "stdout");
+  const auto stream = started(me, "sleep 60");
   const double took = test::seconds_of([&] {
     api_->remove(resource("pods", name_of(first)), Json(), usual());
-    const auto events = stream.rest();
+    const auto events = stream->rest();
     EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
     EXPECT_TRUE(events.back().at("exit_code").is_null());
     EXPECT_THAT(events.back().dump(), HasSubstr("its pod was deleted"));
@@ -42,11 +38,8 @@ TEST_F(K8sLifecycle, AKilledGatewayReattachesItsPod) {
   auto first = std::make_unique<Gateway>(options());
   ASSERT_EQ(Caller(*first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
   const std::string uid = uid_of(pod());
-  first->signal(SIGKILL);
-  EXPECT_EQ(first->wait(20), 128 + SIGKILL);
-  auto again = options();
-  again.state_dir = first->state_dir();
-  Gateway second(again);
+  first->kill();
+  Gateway second(after(*first, options()));
   EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
   EXPECT_EQ(uid_of(pod()), uid);
 }
@@ -54,14 +47,9 @@ TEST_F(K8sLifecycle, AKilledGatewayReattachesItsPod) {
 TEST_F(K8sLifecycle, ProgramsOfAKilledGatewayDoNotRunNextToThoseOfTheNext) {
   auto first = std::make_unique<Gateway>(options());
   const Caller me(*first, "a");
-  ExecStream stream(me, {{"command", "echo up; while :; do date +%s%N > beat; sleep 0.1; done"}});
-  ASSERT_EQ(stream.next()->at("event"), "start");
-  ASSERT_EQ(stream.next()->at("event"), "stdout");
-  first->signal(SIGKILL);
-  EXPECT_EQ(first->wait(20), 128 + SIGKILL);
-  auto again = options();
-  again.state_dir = first->state_dir();
-  Gateway second(again);
+  const auto stream = started(me, "while :; do date +%s%N > beat; sleep 0.1; done");
+  first->kill();
+  Gateway second(after(*first, options()));
   const Caller after(second, "a");
   after.run("true");
   EXPECT_EQ(after.out("a=$(cat beat); sleep 1; [ \"$a\" = \"$(cat beat)\" ] && echo still"), "still\n");
@@ -76,9 +64,7 @@ TEST_F(K8sLifecycle, SigtermLeavesNoPodAndKeepsTheWorkspace) {
   for (const Json& each : all("pods")) EXPECT_TRUE(state_of(each).stopped) << each.at("status");
   EXPECT_TRUE(eventually(kGone, [&] { return all("pods").empty(); }));
   EXPECT_EQ(all("persistentvolumeclaims").size(), 2u);
-  auto again = options();
-  again.state_dir = first->state_dir();
-  Gateway second(again);
+  Gateway second(after(*first, options()));
   EXPECT_EQ(Caller(second, "a").out("cat kept"), "a\n");
 }
 
@@ -87,8 +73,7 @@ TEST_F(K8sLifecycle, APurgeLeavesNothing) {
   const Caller me(gateway, "a");
   me.run("echo x > file");
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
-  for (const char* plural : {"pods", "leases", "persistentvolumeclaims", "networkpolicies"})
-    EXPECT_TRUE(eventually(kGone, [&] { return all(plural).empty(); })) << plural;
+  expect_nothing_left();
   EXPECT_EQ(me.out("ls -A"), "");
 }
 

@@ -13,7 +13,6 @@ namespace {
 using std::chrono::milliseconds;
 using test::Caller;
 using test::eventually;
-using test::ExecStream;
 using test::Gateway;
 using testing::HasSubstr;
 using Found = Liveness::Found;
@@ -216,13 +215,6 @@ class Frozen {
 
 class K8sLiveness : public OnCluster {
  protected:
-  static std::unique_ptr<ExecStream> started(const Caller& me, const std::string& command) {
-    auto stream =
-        std::make_unique<ExecStream>(me, Json{{"command", "echo up; " + command}, {"timeout_sec", 200}}, 200);
-    EXPECT_EQ(stream->next()->at("event"), "start");
-    EXPECT_EQ(stream->next()->at("event"), "stdout");
-    return stream;
-  }
   static constexpr const char* kQuick = "liveness_interval_sec: 1, liveness_patience_sec: 2";
 };
 

@@ -1,5 +1,6 @@
 #include "tests/k8s/on_cluster.h"
 
+#include <csignal>
 #include <cstdlib>
 
 #include "tests/support/processes.h"
@@ -90,12 +91,49 @@ std::vector<Json> OnCluster::all(const std::string& plural) const {
   return found;
 }
 
-Json OnCluster::pod() const {
+std::vector<Json> OnCluster::live(const std::string& plural) const {
   std::vector<Json> found;
-  for (const Json& each : all("pods"))
+  for (const Json& each : all(plural))
     if (!each.at("metadata").contains("deletionTimestamp")) found.push_back(each);
-  EXPECT_EQ(found.size(), 1u);
+  return found;
+}
+
+Json OnCluster::only(const std::string& plural) const {
+  const auto found = live(plural);
+  EXPECT_EQ(found.size(), 1u) << plural;
   return found.empty() ? Json() : found[0];
+}
+
+void OnCluster::expect_nothing_left() const {
+  for (const char* plural :
+       {"sandboxclaims", "jobs", "sandboxes", "pods", "leases", "persistentvolumeclaims", "networkpolicies"})
+    EXPECT_TRUE(test::eventually(kGone, [&] { return all(plural).empty(); })) << plural;
+}
+
+void OnCluster::let_expire(const std::string& lease) const {
+  const Resource which = resource("leases", lease);
+  Json now = api_->get(which, usual());
+  now["spec"]["leaseDurationSeconds"] = 1;  // by the clock of who observes it
+  api_->replace(which, now, usual());
+}
+
+GatewayOptions OnCluster::after(const Gateway& earlier, GatewayOptions options) {
+  options.state_dir = earlier.state_dir();
+  return options;
+}
+
+void OnCluster::kill_with_host(Gateway& gateway) {
+  gateway.signal(SIGSTOP);  // otherwise it would notice the end of its backend host, and start another
+  ::kill(test::host_of(gateway, "k8s"), SIGKILL);
+  gateway.kill();
+}
+
+std::unique_ptr<test::ExecStream> OnCluster::started(const Caller& me, const std::string& command) {
+  auto stream = std::make_unique<test::ExecStream>(
+      me, Json{{"command", "echo up; " + command}, {"timeout_sec", 300}}, 300);
+  EXPECT_EQ(stream->next()->at("event"), "start");
+  EXPECT_EQ(stream->next()->at("event"), "stdout");
+  return stream;
 }
 
 void OnCluster::change(const Json& pod, const Json& merged) const {

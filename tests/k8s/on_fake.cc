@@ -1,6 +1,5 @@
 #include "tests/k8s/on_fake.h"
 
-#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,6 +8,23 @@
 #include <thread>
 
 namespace isogate::k8s {
+
+namespace {
+
+Pipe new_pipe() {
+  auto made = make_pipe();
+  if (!made.ok()) throw std::runtime_error(made.error().message);
+  return std::move(*made);
+}
+
+std::string read_once(const Fd& pipe) {
+  std::string text(4096, '\0');
+  const ssize_t size = ::read(pipe.get(), text.data(), text.size());
+  text.resize(size > 0 ? static_cast<size_t>(size) : 0);
+  return text;
+}
+
+}  // namespace
 
 void OnFake::SetUpTestSuite() { ::signal(SIGPIPE, SIG_IGN); }
 
@@ -90,11 +106,20 @@ FakeGateway::Box FakeGateway::ready(uint32_t flags, const std::string& handle, c
   return box;
 }
 
+FakeGateway::Box FakeGateway::used(const std::string& command, const std::string& agent) {
+  Box box = ready(0, "", agent);
+  run(box, command);
+  return box;
+}
+
+FakeGateway::Box FakeGateway::left(const std::string& command, const std::string& agent) {
+  Box box = used(command, agent);
+  close(box, ISOGATE_CLOSE_DETACH);
+  return box;
+}
+
 std::string FakeGateway::run(Box& box, const std::string& command, uint32_t* result_flags) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-  const Fd reader(ends[0]);
-  Fd writer(ends[1]);
+  Pipe pipe = new_pipe();
   const isogate_str argv[] = {sdk::str("/bin/sh"), sdk::str("-c"), sdk::str(command)};
   isogate_exec_request request{};
   request.struct_size = sizeof request;
@@ -102,75 +127,61 @@ std::string FakeGateway::run(Box& box, const std::string& command, uint32_t* res
   request.argv = argv;
   request.argc = 3;
   request.stdin_fd = request.stderr_fd = request.control_fd = -1;
-  request.stdout_fd = writer.get();
+  request.stdout_fd = pipe.write.get();
   isogate_exec_result result{};
   result.struct_size = sizeof result;
   box.sandbox->exec(sdk::Call(call_), request, result);
-  writer.reset();
+  pipe.write.reset();
   if (result_flags != nullptr) *result_flags = result.flags;
   if (result.exit_code != 0 || result.term_signal != 0) throw std::runtime_error(command + " failed");
-  std::string text(4096, '\0');
-  const ssize_t size = ::read(reader.get(), text.data(), text.size());
-  text.resize(size > 0 ? static_cast<size_t>(size) : 0);
-  return text;
+  return read_once(pipe.read);
 }
 
 void FakeGateway::watch(Box& box) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-  const Fd reader(ends[0]), cancel(::eventfd(0, EFD_CLOEXEC));
-  Fd writer(ends[1]);
+  Pipe pipe = new_pipe();
+  const Fd cancel(::eventfd(0, EFD_CLOEXEC));
   std::thread canceller([&] {
     char ready[sizeof(isogate_change)];
-    if (::read(reader.get(), ready, sizeof ready) <= 0) return;
+    if (::read(pipe.read.get(), ready, sizeof ready) <= 0) return;
     const uint64_t one = 1;
     (void)!::write(cancel.get(), &one, sizeof one);
   });
   isogate_call call{sizeof call, cancel.get(), INT64_MAX, {}};
   isogate_file_request request{};
   request.struct_size = sizeof request;
-  request.fd = writer.get();
+  request.fd = pipe.write.get();
   request.complete_fd = -1;
   const isogate_status status = status_of([&] { box.sandbox->watch(sdk::Call(call), request); });
-  writer.reset();
+  pipe.write.reset();
   canceller.join();
   if (status != ISOGATE_CANCELLED) throw std::runtime_error("the watch failed");
 }
 
 void FakeGateway::write(Box& box, const std::string& path, const std::string& bytes) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-  const Fd reader(ends[0]);
-  Fd writer(ends[1]);
-  (void)!::write(writer.get(), bytes.data(), bytes.size());
-  writer.reset();
+  Pipe pipe = new_pipe();
+  (void)!::write(pipe.write.get(), bytes.data(), bytes.size());
+  pipe.write.reset();
   isogate_file_request request{};
   request.struct_size = sizeof request;
   request.path = sdk::str(path);
-  request.fd = reader.get();
+  request.fd = pipe.read.get();
   request.complete_fd = -1;
   box.sandbox->write(sdk::Call(call_), request);
 }
 
 std::string FakeGateway::read(Box& box, const std::string& path) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-  const Fd reader(ends[0]);
-  Fd writer(ends[1]);
+  Pipe pipe = new_pipe();
   isogate_file_request request{};
   request.struct_size = sizeof request;
   request.path = sdk::str(path);
   request.limit = UINT64_MAX;
-  request.fd = writer.get();
+  request.fd = pipe.write.get();
   request.complete_fd = -1;
   isogate_entry entry{};
   entry.struct_size = sizeof entry;
   box.sandbox->read(sdk::Call(call_), request, entry);
-  writer.reset();
-  std::string text(4096, '\0');
-  const ssize_t size = ::read(reader.get(), text.data(), text.size());
-  text.resize(size > 0 ? static_cast<size_t>(size) : 0);
-  return text;
+  pipe.write.reset();
+  return read_once(pipe.read);
 }
 
 void FakeGateway::close(Box& box, uint32_t mode) { box.sandbox->close(sdk::Call(call_), mode); }

@@ -38,6 +38,9 @@ class FakeGateway {
   void close(Box& box, uint32_t mode);
   // open() and evidence(): what a front does before it lets anything run.
   Box ready(uint32_t flags = 0, const std::string& handle = {}, const std::string& agent = "a");
+  // ready(), after that has run in it; the second is also detached.
+  Box used(const std::string& command = "true", const std::string& agent = "a");
+  Box left(const std::string& command = "true", const std::string& agent = "a");
   uint32_t egress = ISOGATE_EGRESS_UNSET;  // of the next open()
   std::string image;                       // likewise; empty: the configuration's
   static std::string id_of(const std::string& agent);

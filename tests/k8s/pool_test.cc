@@ -1,19 +1,15 @@
 // Pods made ahead, on a real cluster.
-#include <csignal>
 #include <set>
 
 #include "tests/k8s/on_cluster.h"
-#include "tests/support/processes.h"
 
 namespace isogate::k8s {
 namespace {
 
-using test::Answer;
 using test::Caller;
 using test::eventually;
 using test::Gateway;
 using test::GatewayOptions;
-using testing::HasSubstr;
 
 class K8sPool : public OnCluster {
  protected:
@@ -29,20 +25,12 @@ class K8sPool : public OnCluster {
   }
   [[nodiscard]] std::set<std::string> uids() const {
     std::set<std::string> found;
-    for (const Json& each : all("pods"))
-      if (!each.at("metadata").contains("deletionTimestamp")) found.insert(uid_of(each));
+    for (const Json& each : live("pods")) found.insert(uid_of(each));
     return found;
-  }
-  [[nodiscard]] bool nothing_is_left() const {
-    return eventually(kGone, [&] {
-      return all("pods").empty() && all("leases").empty() && all("persistentvolumeclaims").empty() &&
-             all("networkpolicies").empty();
-    });
   }
   // The uid of the pod that the agent's Lease records.
   [[nodiscard]] std::string taken_by(const Caller& caller) const {
-    const Json lease =
-        api_->get({"coordination.k8s.io/v1", resource("pods").name_space, "leases", id_of(caller)}, usual());
+    const Json lease = api_->get(resource("leases", id_of(caller)), usual());
     return Json::parse(lease.at("metadata").at("annotations").at(kRecord).get<std::string>()).at("pod_uid");
   }
 };
@@ -86,7 +74,7 @@ TEST_F(K8sPool, ATakenPodIsRecreatedOnItsOwnWorkspaceAndAPurgeLeavesNothing) {
   const Caller me(gateway, "a");
   EXPECT_EQ(me.content("kept"), "still here") << "after a stop of the gateway";
   EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
-  EXPECT_TRUE(nothing_is_left());
+  expect_nothing_left();
 }
 
 TEST_F(K8sPool, ItEndsWithTheGateway) {
@@ -94,7 +82,7 @@ TEST_F(K8sPool, ItEndsWithTheGateway) {
   Gateway gateway(warm(2));
   ASSERT_TRUE(are_ready(gateway, 2));
   gateway.stop();
-  EXPECT_TRUE(nothing_is_left());
+  expect_nothing_left();
 }
 
 TEST_F(K8sPool, ADeadOneIsReplaced) {
@@ -131,23 +119,15 @@ TEST_F(K8sPool, WhatAKilledGatewayHadReadyIsRemovedWhenItsLeaseHasExpired) {
   Gateway killed(warm(1, "on_shutdown: keep"));
   ASSERT_TRUE(are_ready(killed, 1));
   const Json left = pod();
-  killed.signal(SIGSTOP);  // otherwise it would notice the end of its backend host, and start another
-  ::kill(test::host_of(killed, "k8s"), SIGKILL);
-  killed.signal(SIGKILL);
-  killed.wait(20);
-  Json lease = all("leases").at(0);
+  kill_with_host(killed);
+  const Json lease = all("leases").at(0);
   EXPECT_EQ(lease.at("metadata").at("labels").at(kLabelAhead), "ready");
   {
     Gateway other(warm(1, "on_shutdown: keep"));
     ASSERT_TRUE(are_ready(other, 1));
     EXPECT_TRUE(uids().contains(uid_of(left))) << "another gateway may still use it";
   }
-  lease =
-      api_->get({"coordination.k8s.io/v1", resource("pods").name_space, "leases", name_of(lease)}, usual());
-  lease["spec"]["leaseDurationSeconds"] =
-      1;  // a Lease that is not renewed for this long, by the observer's clock
-  api_->replace({"coordination.k8s.io/v1", resource("pods").name_space, "leases", name_of(lease)}, lease,
-                usual());
+  let_expire(name_of(lease));
   Gateway last(options());
   EXPECT_TRUE(eventually(kGone, [&] { return uids().empty(); }));
 }

@@ -1,21 +1,17 @@
 // Pods that a Job or a Sandbox of agents.x-k8s.io makes: they keep the promises of a bare pod.
 #include "plugins/k8s/pod/provision.h"
 
-#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "plugins/k8s/record.h"
 #include "tests/k8s/on_cluster.h"
-#include "tests/support/processes.h"
 #include "tests/support/program.h"
 
 namespace isogate::k8s {
 namespace {
 
-using test::Answer;
 using test::Caller;
 using test::eventually;
-using test::ExecStream;
 using test::Gateway;
 using testing::HasSubstr;
 
@@ -83,18 +79,6 @@ class K8sProvisioned : public OnCluster {
   test::GatewayOptions with(const std::string& provision, const std::string& more = {}) const {
     return options("provision: " + provision, more);
   }
-  Json maker(const std::string& plural) const {
-    std::vector<Json> found;
-    for (const Json& each : all(plural))
-      if (!each.at("metadata").contains("deletionTimestamp")) found.push_back(each);
-    EXPECT_EQ(found.size(), 1u);
-    return found.empty() ? Json() : found[0];
-  }
-  void expect_nothing_left() const {
-    for (const char* plural :
-         {"jobs", "sandboxes", "pods", "leases", "persistentvolumeclaims", "networkpolicies"})
-      EXPECT_TRUE(eventually(kGone, [&] { return all(plural).empty(); })) << plural;
-  }
 };
 
 using K8sJob = K8sProvisioned;
@@ -137,23 +121,21 @@ TEST_P(K8sMaker, APodDeletedInTheMiddleOfAnExecIsReportedAtOnceAndRecreated) {
   Gateway gateway(with(provision()));
   const Caller me(gateway, "a");
   ASSERT_EQ(me.run("echo mine > kept; echo gone > /tmp/mark").at("exit_code"), 0);
-  const Json first = pod(), its = maker(plural());
+  const Json first = pod(), its = only(plural());
   EXPECT_TRUE(belongs_to(first, uid_of(its)));
   EXPECT_TRUE(belongs_to(its, uid_of(all("leases").at(0))));
-  ExecStream stream(me, {{"command", "echo up; sleep 60"}});
-  ASSERT_EQ(stream.next()->at("event"), "start");
-  ASSERT_EQ(stream.next()->at("event"), "stdout");
+  const auto stream = started(me, "sleep 60");
   const double took = test::seconds_of([&] {
     api_->remove(resource("pods", name_of(first)), Json(), usual());
-    const auto events = stream.rest();
+    const auto events = stream->rest();
     EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
     EXPECT_THAT(events.back().dump(), HasSubstr("its pod was deleted"));
   });
   EXPECT_LT(took, 5.0);
   const Json again = me.run("cat kept; ls /tmp", {{"timeout_sec", 120}});
   EXPECT_EQ(test::bytes_of(again, "stdout"), "mine\n") << "a fresh pod, the same files: " << again;
-  EXPECT_NE(uid_of(maker(plural())), uid_of(its)) << "not the pod that a controller made by itself";
-  EXPECT_TRUE(belongs_to(pod(), uid_of(maker(plural()))));
+  EXPECT_NE(uid_of(only(plural())), uid_of(its)) << "not the pod that a controller made by itself";
+  EXPECT_TRUE(belongs_to(pod(), uid_of(only(plural()))));
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
   expect_nothing_left();
 }
@@ -162,11 +144,8 @@ TEST_P(K8sMaker, AKilledGatewayReattachesItsPod) {
   Gateway first(with(provision()));
   ASSERT_EQ(Caller(first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
   const std::string uid = uid_of(pod());
-  first.signal(SIGKILL);
-  EXPECT_EQ(first.wait(20), 128 + SIGKILL);
-  auto again = with(provision());
-  again.state_dir = first.state_dir();
-  Gateway second(again);
+  first.kill();
+  Gateway second(after(first, with(provision())));
   EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
   EXPECT_EQ(uid_of(pod()), uid);
   second.stop();
@@ -182,9 +161,8 @@ INSTANTIATE_TEST_SUITE_P(All, K8sMaker, testing::Values("job", "sandbox"),
 TEST_F(K8sJob, WhatWasBeingMadeIsFoundByItsName) {
   auto gateway = std::make_unique<Gateway>(with("job"));
   ASSERT_EQ(Caller(*gateway, "a").run("echo mine > kept").at("exit_code"), 0);
-  const Json before = maker("jobs");
-  gateway->signal(SIGKILL);
-  gateway->wait(20);
+  const Json before = only("jobs");
+  gateway->kill();
   Json lease = all("leases").at(0);
   Record record = read_record(lease);
   EXPECT_EQ(record.kind, Provision::kJob);
@@ -192,12 +170,10 @@ TEST_F(K8sJob, WhatWasBeingMadeIsFoundByItsName) {
   name_pod(record, Provision::kJob, name_of(before));
   write_record(lease, record, "", std::chrono::seconds(1));
   api_->replace(resource("leases", name_of(lease)), lease, usual());
-  auto again = with("job");
-  again.state_dir = gateway->state_dir();
-  Gateway second(again);
+  Gateway second(after(*gateway, with("job")));
   EXPECT_EQ(Caller(second, "a").out("cat kept"), "mine\n");
-  EXPECT_NE(uid_of(maker("jobs")), uid_of(before));
-  EXPECT_TRUE(belongs_to(pod(), uid_of(maker("jobs"))));
+  EXPECT_NE(uid_of(only("jobs")), uid_of(before));
+  EXPECT_TRUE(belongs_to(pod(), uid_of(only("jobs"))));
 }
 
 // An object is removed as what it was created, whatever is configured now.
@@ -206,9 +182,7 @@ TEST_F(K8sJob, AnotherProvisionRecreatesThePod) {
   ASSERT_EQ(Caller(*first, "a").run("echo mine > kept").at("exit_code"), 0);
   first->stop();
   ASSERT_EQ(all("jobs").size(), 1u);
-  auto again = options();
-  again.state_dir = first->state_dir();
-  Gateway second(again);
+  Gateway second(after(*first, options()));
   EXPECT_EQ(Caller(second, "a").out("cat kept"), "mine\n");
   EXPECT_TRUE(all("jobs").empty());
   EXPECT_TRUE(belongs_to(pod(), uid_of(all("leases").at(0))));

@@ -1,7 +1,6 @@
 // Pods of a SandboxWarmPool of agents.x-k8s.io, taken by SandboxClaims.
 #include "plugins/k8s/pod/sandbox_claim.h"
 
-#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -9,7 +8,6 @@
 #include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/pod/weaker.h"
 #include "tests/k8s/on_cluster.h"
-#include "tests/support/processes.h"
 #include "tests/support/yaml.h"
 #include "tests_dirs.h"
 
@@ -162,10 +160,6 @@ class K8sSandboxPool : public OnCluster {
       if (belongs_to(each, uid_of(sandbox))) return each;
     return Json();
   }
-  void expect_nothing_left() const {
-    for (const char* plural : {"sandboxclaims", "leases", "networkpolicies"})
-      EXPECT_TRUE(eventually(kGone, [&] { return all(plural).empty(); })) << plural;
-  }
   std::string name_;
 };
 
@@ -192,11 +186,8 @@ TEST_F(K8sSandboxPool, AKilledGatewayReattachesItsPod) {
   Gateway first(claiming());
   ASSERT_EQ(Caller(first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
   const std::string uid = uid_of(claimed());
-  first.signal(SIGKILL);
-  first.wait(20);
-  auto again = claiming();
-  again.state_dir = first.state_dir();
-  Gateway second(again);
+  first.kill();
+  Gateway second(after(first, claiming()));
   EXPECT_TRUE(eventually(30, [&] {
     return Caller(second, "a").get("/sandboxes").body.at("sandboxes").size() == 1;
   })) << "re-attached before anybody calls";
@@ -211,11 +202,9 @@ TEST_F(K8sSandboxPool, ItsDeletedPodIsReportedAtOnceAndLostWithItsFiles) {
   Gateway gateway(claiming());
   const Caller me(gateway, "a");
   ASSERT_EQ(me.run("echo mine > kept").at("exit_code"), 0);
-  test::ExecStream stream(me, {{"command", "echo up; sleep 60"}});
-  ASSERT_EQ(stream.next()->at("event"), "start");
-  ASSERT_EQ(stream.next()->at("event"), "stdout");
+  const auto stream = started(me, "sleep 60");
   api_->remove(resource("pods", name_of(claimed())), Json(), usual());
-  const auto events = stream.rest();
+  const auto events = stream->rest();
   EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
   EXPECT_TRUE(refused(me.exec("true"), 410, "sandbox_lost")) << "never in the pod that the controller made";
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));

@@ -1,11 +1,9 @@
 // The users of a pod: several gateways, one that was killed, an exec for each call.
 #include <algorithm>
-#include <csignal>
 #include <thread>
 
 #include "plugins/k8s/pod/pods.h"
 #include "tests/k8s/on_cluster.h"
-#include "tests/support/processes.h"
 
 namespace isogate::k8s {
 namespace {
@@ -13,7 +11,6 @@ namespace {
 using test::Caller;
 using test::eventually;
 using test::Gateway;
-using test::GatewayOptions;
 
 class K8sShared : public OnCluster {
  protected:
@@ -22,12 +19,6 @@ class K8sShared : public OnCluster {
       const auto pods = all("pods");
       return std::all_of(pods.begin(), pods.end(), [](const Json& each) { return state_of(each).ended; });
     });
-  }
-  static void kill_all_of(Gateway& gateway) {
-    gateway.signal(SIGSTOP);  // otherwise it would notice the end of its backend host, and start another
-    ::kill(test::host_of(gateway, "k8s"), SIGKILL);
-    gateway.signal(SIGKILL);
-    gateway.wait(20);
   }
   [[nodiscard]] std::vector<Json> presences() const {
     const std::string selector =
@@ -40,12 +31,10 @@ TEST_F(K8sShared, WhatAKilledGatewayHadOpenIsReattachedWithoutACallAndStoppedWhe
   Gateway killed(options());
   ASSERT_EQ(Caller(killed, "a").run("echo mine > kept").at("exit_code"), 0);
   const std::string uid = uid_of(pod());
-  kill_all_of(killed);
+  kill_with_host(killed);
   EXPECT_EQ(uid_of(pod()), uid);
-  GatewayOptions again = options("", "sandbox_idle_timeout_sec: 4");
-  again.state_dir = killed.state_dir();
-  Gateway next(again);
-  EXPECT_TRUE(eventually(20, [&] { return next.log().find("sandbox_reattached") != std::string::npos; }));
+  Gateway next(after(killed, options("", "sandbox_idle_timeout_sec: 4")));
+  EXPECT_TRUE(next.logs("sandbox_reattached", 20));
   EXPECT_TRUE(nothing_runs(40)) << next.log();
   EXPECT_EQ(Caller(next, "a").out("cat kept"), "mine\n");
   next.stop();
@@ -71,10 +60,8 @@ TEST_F(K8sShared, AGatewayThatIsGoneKeepsNothingRunning) {
   if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gone(options());
   ASSERT_EQ(Caller(gone, "a").run("true").at("exit_code"), 0);
-  kill_all_of(gone);
-  Json lease = presences().at(0);
-  lease["spec"]["leaseDurationSeconds"] = 1;
-  api_->replace(resource("leases", name_of(lease)), lease, usual());
+  kill_with_host(gone);
+  let_expire(name_of(presences().at(0)));
   Gateway other(options("", "sandbox_idle_timeout_sec: 2"));
   ASSERT_EQ(Caller(other, "a").run("true").at("exit_code"), 0);
   EXPECT_TRUE(nothing_runs(40));
@@ -83,10 +70,8 @@ TEST_F(K8sShared, AGatewayThatIsGoneKeepsNothingRunning) {
 TEST_F(K8sShared, WhatItsGatewaysDoNotComeBackToIsStoppedByAnother) {
   Gateway gone(options());
   ASSERT_EQ(Caller(gone, "a").run("echo mine > kept").at("exit_code"), 0);
-  kill_all_of(gone);
-  Json lease = presences().at(0);
-  lease["spec"]["leaseDurationSeconds"] = 1;
-  api_->replace(resource("leases", name_of(lease)), lease, usual());
+  kill_with_host(gone);
+  let_expire(name_of(presences().at(0)));
   Gateway other(options("orphaned_after_sec: 10"));
   EXPECT_FALSE(nothing_runs(3)) << "it is observed twice first";
   EXPECT_TRUE(nothing_runs(120)) << other.log();

@@ -1,6 +1,4 @@
 // A configuration with another place for workspaces than where a sandbox has its files.
-#include <csignal>
-
 #include "tests/k8s/on_cluster.h"
 
 namespace isogate::k8s {
@@ -10,7 +8,6 @@ using test::Answer;
 using test::Caller;
 using test::eventually;
 using test::Gateway;
-using test::GatewayOptions;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -18,13 +15,6 @@ class K8sWorkspace : public OnCluster {
  protected:
   static constexpr const char* kEmptyDir = "workspace: empty_dir";
 
-  // A gateway with that configuration, after `before`.
-  [[nodiscard]] GatewayOptions after(const Gateway& before, const std::string& config,
-                                     const std::string& more = {}) const {
-    GatewayOptions next = options(config, more);
-    next.state_dir = before.state_dir();
-    return next;
-  }
   // It says why and what to do, without losing the files.
   static void expect_refused(const Answer& answer, const std::string& configured,
                              const std::string& recorded) {
@@ -46,7 +36,7 @@ TEST_F(K8sWorkspace, OnAClaimItOutlivesAConfigurationOfEmptyDirsAndADelete) {
   ASSERT_TRUE(succeeded(Caller(*first, "a").write("file", "kept")));
   first->stop();
   const std::string claim = uid_of(all("persistentvolumeclaims").at(0));
-  auto other = std::make_unique<Gateway>(after(*first, kEmptyDir));
+  auto other = std::make_unique<Gateway>(after(*first, options(kEmptyDir)));
   const Caller there(*other, "a");
   expect_refused(there.exec("true"), "empty_dir", "claim");
   expect_refused(there.read("file"), "empty_dir", "claim");
@@ -55,21 +45,20 @@ TEST_F(K8sWorkspace, OnAClaimItOutlivesAConfigurationOfEmptyDirsAndADelete) {
   other->stop();
   ASSERT_EQ(all("persistentvolumeclaims").size(), 1u);
   EXPECT_EQ(uid_of(all("persistentvolumeclaims").at(0)), claim);
-  Gateway back(after(*first, ""));
+  Gateway back(after(*first, options()));
   EXPECT_EQ(Caller(back, "a").content("file"), "kept");
 }
 
 TEST_F(K8sWorkspace, OnAClaimItOutlivesThePodThatAKilledGatewayLeft) {
   auto first = std::make_unique<Gateway>(options());
   ASSERT_TRUE(succeeded(Caller(*first, "a").write("file", "kept")));
-  first->signal(SIGKILL);
-  first->wait(20);
-  auto other = std::make_unique<Gateway>(after(*first, kEmptyDir));
+  first->kill();
+  auto other = std::make_unique<Gateway>(after(*first, options(kEmptyDir)));
   expect_refused(Caller(*other, "a").exec("true"), "empty_dir", "claim");
   EXPECT_TRUE(eventually(kGone, [&] { return all("pods").empty(); })) << "its programs keep running";
   expect_refused(Caller(*other, "a").exec("true"), "empty_dir", "claim");
   other->stop();
-  Gateway back(after(*first, ""));
+  Gateway back(after(*first, options()));
   EXPECT_EQ(Caller(back, "a").content("file"), "kept");
 }
 
@@ -77,7 +66,7 @@ TEST_F(K8sWorkspace, OnAClaimItIsRemovedByAPurgeWhateverIsConfigured) {
   auto first = std::make_unique<Gateway>(options());
   ASSERT_TRUE(succeeded(Caller(*first, "a").write("file", "x")));
   first->stop();
-  Gateway other(after(*first, kEmptyDir));
+  Gateway other(after(*first, options(kEmptyDir)));
   expect_refused(Caller(other, "a").exec("true"), "empty_dir", "claim");
   end(Caller(other, "a"), "?purge=true");
   EXPECT_TRUE(eventually(kGone, [&] { return all("persistentvolumeclaims").empty(); }));
@@ -90,7 +79,7 @@ TEST_F(K8sWorkspace, OnAClaimThatIsGoneItIsLostWhateverIsConfigured) {
   first->stop();
   ASSERT_TRUE(eventually(kGone, [&] { return all("pods").empty(); }));
   remove("persistentvolumeclaims", name_of(all("persistentvolumeclaims").at(0)));
-  Gateway other(after(*first, kEmptyDir));
+  Gateway other(after(*first, options(kEmptyDir)));
   EXPECT_TRUE(refused(Caller(other, "a").exec("true"), 410, "sandbox_lost"));
   end(Caller(other, "a"));
   EXPECT_EQ(Caller(other, "a").out("ls -A; echo fresh"), "fresh\n");
@@ -102,11 +91,11 @@ TEST_F(K8sWorkspace, InAPodThatRunsItOutlivesAConfigurationOfClaims) {
   ASSERT_TRUE(succeeded(Caller(*first, "a").write("file", "kept")));
   first->stop();
   const std::string uid = uid_of(pod());
-  auto other = std::make_unique<Gateway>(after(*first, "", keep));
+  auto other = std::make_unique<Gateway>(after(*first, options("", keep)));
   expect_refused(Caller(*other, "a").exec("true"), "claim", "empty_dir");
   EXPECT_EQ(uid_of(pod()), uid);
   other->stop();
-  Gateway back(after(*first, kEmptyDir, keep));
+  Gateway back(after(*first, options(kEmptyDir, keep)));
   EXPECT_EQ(Caller(back, "a").content("file"), "kept");
 }
 
@@ -116,7 +105,7 @@ TEST_F(K8sWorkspace, InAPodThatIsGoneItIsLostWhateverIsConfigured) {
   ASSERT_TRUE(succeeded(Caller(*first, "a").write("file", "x")));
   first->stop();
   remove("pods", name_of(pod()));
-  Gateway other(after(*first, ""));
+  Gateway other(after(*first, options()));
   EXPECT_TRUE(refused(Caller(other, "a").exec("true"), 410, "sandbox_lost"));
   EXPECT_TRUE(all("persistentvolumeclaims").empty()) << "no empty one in its place";
   end(Caller(other, "a"));

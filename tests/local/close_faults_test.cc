@@ -36,21 +36,6 @@ std::string link_of(const char* name) {
 
 class CloseFaults : public Local {
  protected:
-  isogate_status evidence(Box& box, isogate_evidence* found = nullptr) {
-    isogate_evidence own{};
-    isogate_evidence& out = found != nullptr ? *found : own;
-    out = {};
-    out.struct_size = sizeof out;
-    isogate_evidence_request request{};
-    request.struct_size = sizeof request;
-    isogate_error reason{};
-    reason.struct_size = sizeof reason;
-    const isogate_call call = call_with();
-    const isogate_status status = box.backend.api->evidence(box.it, &call, &request, &out, &reason);
-    box.error = reason.message;
-    return status;
-  }
-
   // How many filters a program has: its own in addition to those of this thread.
   static std::string filters() {
     std::ifstream status("/proc/thread-self/status");
@@ -89,7 +74,7 @@ class CloseFaults : public Local {
   void expect_works(Box& box) {
     ASSERT_TRUE(box.it != nullptr || box.open(box.spec())) << at_ << ": " << box.error;
     EXPECT_EQ((box.info.flags & ISOGATE_SANDBOX_FRESH) != 0, kEnclosed) << at_;
-    EXPECT_EQ(evidence(box), ISOGATE_OK) << at_ << ": " << box.error;
+    EXPECT_EQ(box.evidence(), ISOGATE_OK) << at_ << ": " << box.error;
     const Ran ran = box.sh(kLook);
     EXPECT_EQ(ran.status, ISOGATE_OK) << at_ << ": " << ran.error;
     expect_isolated(ran, box, true);
@@ -102,7 +87,7 @@ class CloseFaults : public Local {
     EXPECT_EQ(box.read("file").first, ISOGATE_NO_SANDBOX) << at_;
     EXPECT_EQ(box.read("/etc/passwd", ISOGATE_SCOPE_SANDBOX).first, ISOGATE_NO_SANDBOX) << at_;
     EXPECT_EQ(box.write("file", "late"), ISOGATE_NO_SANDBOX) << at_;
-    EXPECT_EQ(evidence(box), ISOGATE_NO_SANDBOX) << at_;
+    EXPECT_EQ(box.evidence(), ISOGATE_NO_SANDBOX) << at_;
   }
 
   // After a step, failed or not: a sandbox whose close failed takes no calls, and the next close ends it.
@@ -253,7 +238,7 @@ TEST_F(CloseFaults, Evidence) {
   };
   table("evidence", false, unused, [this](Box& box) {
     isogate_evidence found{};
-    if (evidence(box, &found) != ISOGATE_OK || !kEnclosed) return;
+    if (box.evidence(&found) != ISOGATE_OK || !kEnclosed) return;
     EXPECT_NE("net:[" + std::to_string(found.ns_net) + "]", host_.at("net"));
     EXPECT_EQ(found.cap_effective | found.cap_bounding, 0u);
     EXPECT_EQ(found.uid, box.info.uid);

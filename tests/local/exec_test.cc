@@ -1,18 +1,15 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <set>
 #include <sstream>
 #include <thread>
 
+#include "tests/eventually.h"
 #include "tests/local/plugin.h"
 
 namespace isogate::test {
 namespace {
-
-using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 class LocalExec : public Local {
  protected:
@@ -26,12 +23,6 @@ class LocalExec : public Local {
 void send_control(int fd, uint32_t type, uint32_t a, uint32_t b = 0) {
   const isogate_control record{type, a, b, 0};
   EXPECT_EQ(::write(fd, &record, sizeof record), static_cast<ssize_t>(sizeof record));
-}
-
-bool wait_for(const std::function<bool()>& what, std::chrono::milliseconds patience = 10s) {
-  for (const auto end = Clock::now() + patience; Clock::now() < end; std::this_thread::sleep_for(5ms))
-    if (what()) return true;
-  return false;
 }
 
 TEST_F(LocalExec, KeepsStdoutAndStderrApartAndReportsTheExitCode) {
@@ -60,76 +51,17 @@ TEST_F(LocalExec, ReportsSignalsAndWhatCouldNotStart) {
   EXPECT_EQ(ran.result.exit_code, 126);
 }
 
-TEST_F(LocalExec, PassesBytesThrough) {
-  std::string bytes;
-  for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
-  Exec exec;
-  exec.argv = {"cat"};
-  exec.stdin_text = bytes;
-  EXPECT_EQ(box_.run(exec).out, bytes);
-}
-
-TEST_F(LocalExec, StdinIsWrittenWhileTheProgramRuns) {
-  Exec exec;
-  exec.argv = {"cat"};
-  exec.beside = [](Fd& in, int, int, const std::function<std::string()>& output) {
-    for (int i = 1; i <= 3; ++i) {
-      ASSERT_EQ(::write(in.get(), "line\n", 5), 5);
-      EXPECT_TRUE(wait_for([&] { return output().size() == static_cast<size_t>(5 * i); })) << i;
-    }
-  };
-  const Ran ran = box_.run(exec);
-  EXPECT_EQ(ran.out, "line\nline\nline\n");
-  EXPECT_EQ(ran.result.exit_code, 0);
-  EXPECT_EQ(ran.result.term_signal, 0);
-}
-
 TEST_F(LocalExec, SignalsReachTheProgram) {
   Exec exec;
   exec.argv = {"/bin/bash", "-c", "trap 'echo got; exit 3' USR1; echo ready; while :; do sleep 0.05; done"};
   exec.beside = [](Fd&, int control, int, const std::function<std::string()>& output) {
-    EXPECT_TRUE(wait_for([&] { return output() == "ready\n"; }));
+    EXPECT_TRUE(eventually(10, [&] { return output() == "ready\n"; }));
     send_control(control, 99, 1);  // unknown: skipped
     send_control(control, ISOGATE_CONTROL_SIGNAL, SIGUSR1);
   };
   const Ran ran = box_.run(exec);
   EXPECT_EQ(ran.out, "ready\ngot\n");
   EXPECT_EQ(ran.result.exit_code, 3);
-}
-
-TEST_F(LocalExec, ATerminalHasItsSizeAndIsResized) {
-  Exec exec;
-  exec.argv = {"/bin/bash", "-c", "test -t 0 && test -t 1 && test -t 2 && stty size; read line; stty size"};
-  exec.pty = true;
-  exec.rows = 33;
-  exec.cols = 99;
-  exec.beside = [](Fd& in, int control, int, const std::function<std::string()>& output) {
-    EXPECT_TRUE(wait_for([&] { return output().find("33 99") != std::string::npos; })) << output();
-    send_control(control, ISOGATE_CONTROL_RESIZE, 50, 120);
-    std::this_thread::sleep_for(200ms);
-    ASSERT_EQ(::write(in.get(), "go\n", 3), 3);
-    EXPECT_TRUE(wait_for([&] { return output().find("50 120") != std::string::npos; })) << output();
-  };
-  const Ran ran = box_.run(exec);
-  ASSERT_EQ(ran.status, ISOGATE_OK) << ran.error;
-  EXPECT_EQ(ran.result.exit_code, 0);
-}
-
-TEST_F(LocalExec, CancelledOnesAreKilledWithAllTheyStarted) {
-  Exec exec;
-  exec.argv = {"/bin/bash", "-c", "trap '' TERM; sleep 987 & setsid sleep 987 & echo ready; wait"};
-  Clock::time_point begin;
-  exec.beside = [&](Fd&, int, int cancel, const std::function<std::string()>& output) {
-    EXPECT_TRUE(wait_for([&] { return output() == "ready\n"; }));
-    begin = Clock::now();
-    signal_event(cancel);
-  };
-  const Ran ran = box_.run(exec);
-  EXPECT_EQ(ran.status, ISOGATE_OK) << ran.error;
-  EXPECT_NE(ran.result.flags & ISOGATE_RESULT_KILLED, 0U);
-  EXPECT_EQ(ran.result.term_signal, SIGKILL);
-  EXPECT_LT(Clock::now() - begin, 20s);
-  EXPECT_EQ(box_.sh("pgrep -fx -u $(id -u) 'sleep 987'").out, "");
 }
 
 TEST_F(LocalExec, CancelledBeforeTheStartNothingRuns) {
@@ -150,15 +82,6 @@ TEST_F(LocalExec, CancelledBeforeTheStartNothingRuns) {
   EXPECT_EQ(backend_.api->exec(box_.it, &call, &request, &result, &error), ISOGATE_CANCELLED)
       << error.message;
   EXPECT_EQ(box_.read("made").first, ISOGATE_NOT_FOUND);
-}
-
-TEST_F(LocalExec, ReturnsWhenItsProgramEndsAndLeavesNothingBehind) {
-  const auto begin = Clock::now();
-  EXPECT_EQ(
-      box_.sh("sleep 986 & setsid sleep 986 & (setsid nohup sleep 986 >/dev/null 2>&1 &) ; echo hi").out,
-      "hi\n");
-  EXPECT_LT(Clock::now() - begin, 10s);
-  EXPECT_EQ(box_.sh("pgrep -fx -u $(id -u) 'sleep 986'").out, "");
 }
 
 TEST_F(LocalExec, TheEnvironmentIsExact) {
@@ -339,11 +262,6 @@ TEST_F(LocalExec, ManyAtOnceDoNotMix) {
       }
     });
   for (auto& thread : threads) thread.join();
-}
-
-TEST_F(LocalExec, ProgramsHaveNoDescriptorButTheirOwn) {
-  EXPECT_EQ(box_.sh("ls /proc/self/fd | sort -n | tr '\\n' ' '").out,
-            "0 1 2 3 ");  // 3: ls reading the directory
 }
 
 }  // namespace

@@ -137,9 +137,9 @@ isogate_sandbox_spec Box::spec(uint32_t flags) const {
   return spec;
 }
 
-bool Box::open(isogate_sandbox_spec spec) {
+bool Box::open(isogate_sandbox_spec spec, int cancel_fd) {
   isogate_error reason = no_error();
-  const isogate_call call = call_with();
+  const isogate_call call = call_with(cancel_fd);
   info = {};
   info.struct_size = sizeof info;
   it = nullptr;
@@ -148,9 +148,23 @@ bool Box::open(isogate_sandbox_spec spec) {
   return status == ISOGATE_OK;
 }
 
-isogate_status Box::close(uint32_t mode) {
+isogate_status Box::evidence(isogate_evidence* found, int cancel_fd) {
+  isogate_evidence unused{};
+  isogate_evidence& out = found != nullptr ? *found : unused;
+  out = {};
+  out.struct_size = sizeof out;
+  isogate_evidence_request request{};
+  request.struct_size = sizeof request;
   isogate_error reason = no_error();
-  const isogate_call call = call_with();
+  const isogate_call call = call_with(cancel_fd);
+  status = backend.api->evidence(it, &call, &request, &out, &reason);
+  error = reason.message;
+  return status;
+}
+
+isogate_status Box::close(uint32_t mode, int cancel_fd) {
+  isogate_error reason = no_error();
+  const isogate_call call = call_with(cancel_fd);
   status = backend.api->close(it, &call, mode, &reason);
   error = reason.message;
   if (status == ISOGATE_OK) it = nullptr;
@@ -201,7 +215,7 @@ Ran Box::run(const Exec& exec) {
   });
   Ran ran;
   isogate_error reason = no_error();
-  const isogate_call call = call_with(cancel->get());
+  const isogate_call call = call_with(exec.cancel_fd >= 0 ? exec.cancel_fd : cancel->get());
   ran.result.struct_size = sizeof ran.result;
   ran.status = backend.api->exec(it, &call, &request, &ran.result, &reason);
   ran.error = reason.message;

@@ -56,6 +56,7 @@ struct Exec {
   Limits limits;
   bool pty = false;
   uint16_t rows = 0, cols = 0;
+  int cancel_fd = -1;  // instead of the cancel event
   // Called while the program runs, with its stdin, its control pipe and the cancel event. The stdin
   // ends when it returns.
   std::function<void(Fd& in, int control, int cancel, const std::function<std::string()>& output)> beside;
@@ -70,11 +71,12 @@ class Box {
   Box(const Box&) = delete;
   Box& operator=(const Box&) = delete;
 
-  bool open(isogate_sandbox_spec spec);
+  bool open(isogate_sandbox_spec spec, int cancel_fd = -1);
   isogate_sandbox_spec spec(uint32_t flags = 0) const;
   Ran run(const Exec& exec);
   Ran sh(const std::string& script);
-  isogate_status close(uint32_t mode);
+  isogate_status close(uint32_t mode, int cancel_fd = -1);
+  isogate_status evidence(isogate_evidence* found = nullptr, int cancel_fd = -1);
 
   isogate_status write(const std::string& path, const std::string& content, const std::string& user = "",
                        uint32_t flags = 0);

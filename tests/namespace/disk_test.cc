@@ -109,8 +109,7 @@ TEST_P(DiskLimit, IsReportedByProbeAndKeptWithItsSandbox) {
     const bool warned = own->log().find("can fill the file system") != std::string::npos;
     EXPECT_EQ(warned, std::string(GetParam()) == "loop") << own->log();
     EXPECT_EQ(Caller(*own, "a").out("echo kept > f; sync f; cat f"), "kept\n");
-    own->signal(SIGKILL);
-    own->wait(10);
+    own->kill();
   }
   {
     const auto own = limited(GetParam(), 16, state.path());

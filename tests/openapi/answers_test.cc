@@ -9,8 +9,7 @@
 #include "gateway/config/schema.h"
 #include "lib/tar/tar_writer.h"
 #include "tests/eventually.h"
-#include "tests/support/gateway.h"
-#include "tests_dirs.h"
+#include "tests/support/local_gateway.h"
 
 namespace isogate::test {
 namespace {
@@ -34,20 +33,8 @@ std::string fits(const Json& schema, const std::string& text) {
   return valid.ok() ? "" : valid.error().message;
 }
 
-class Answers : public testing::Test {
+class Answers : public OnLocalGateway {
  protected:
-  static void SetUpTestSuite() {
-    if (read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty()) return;
-    gateway_ = new Gateway("allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\n");
-  }
-  static void TearDownTestSuite() {
-    delete gateway_;
-    gateway_ = nullptr;
-  }
-  void SetUp() override {
-    if (gateway_ == nullptr) GTEST_SKIP() << "the plugin local is not built";
-  }
-
   // Checks a response against the operation; returns its body.
   static Json check(const std::string& method, const std::string& path, const HttpResponse& answer,
                     int status) {
@@ -85,10 +72,7 @@ class Answers : public testing::Test {
     ASSERT_TRUE(answer.is_object() && answer.contains("error")) << path << " " << body;
     EXPECT_EQ(answer.at("error").at("code"), code) << path << " " << body;
   }
-
-  static Gateway* gateway_;
 };
-Gateway* Answers::gateway_ = nullptr;
 
 const std::string kFile = "/workspace/files/{agent_id}/{path}";
 

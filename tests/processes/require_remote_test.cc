@@ -58,6 +58,7 @@ class RequireRemote : public testing::Test {
   void SetUp() override {
     if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
   }
+  static GatewayOptions remote() { return {.yaml = "require_remote: true\n" + yaml(), .wait_ready = false}; }
   // Every backend has its verdict.
   static bool settled(const Caller& caller) {
     return eventually(30, [&] {
@@ -84,10 +85,7 @@ class RequireRemote : public testing::Test {
 
 // Once it is up: not a single process, whatever is called and however often backends are probed.
 TEST_F(RequireRemote, NothingIsSpawnedByProcessAccounting) {
-  GatewayOptions options;
-  options.yaml = "require_remote: true\n" + yaml();
-  options.wait_ready = false;
-  Gateway gateway(options);
+  Gateway gateway(remote());
   const Caller me(gateway, "");
   ASSERT_TRUE(settled(me)) << me.get("/backends").text;
   ASSERT_GT(host_of(gateway, "here"), 0) << "no backend is probed: " << me.get("/backends").text;
@@ -123,10 +121,7 @@ TEST_F(RequireRemote, NoOtherProgramEverRuns) {
   if (!accounting.obstacle().empty()) GTEST_SKIP() << accounting.obstacle();
   std::set<pid_t> ours;
   {
-    GatewayOptions options;
-    options.yaml = "require_remote: true\n" + yaml();
-    options.wait_ready = false;
-    Gateway gateway(options);
+    Gateway gateway(remote());
     ASSERT_TRUE(settled(Caller(gateway, "")));
     for (const pid_t pid : descendants_of(gateway.pid())) ours.insert(pid);
     ours.insert(gateway.pid());
@@ -152,10 +147,7 @@ TEST_F(RequireRemote, TheEnvironmentVariableDoesTheSame) {
 }
 
 TEST_F(RequireRemote, NoMessageProposesWhatItForbids) {
-  GatewayOptions options;
-  options.yaml = "require_remote: true\n" + yaml();
-  options.wait_ready = false;
-  Gateway gateway(options);
+  Gateway gateway(remote());
   ASSERT_TRUE(settled(Caller(gateway, "")));
   const std::string text = Caller(gateway, "").get("/backends").text;
   EXPECT_NE(text.find("can never serve under require_remote"), std::string::npos) << text;
@@ -186,11 +178,9 @@ TEST_F(RequireRemote, AGatewayThatCanServeNobodyWarnsUntilItCan) {
 }
 
 TEST_F(RequireRemote, WhatTheFileTurnsOnNothingTurnsOff) {
-  GatewayOptions options;
-  options.yaml = "require_remote: true\n" + yaml();
+  GatewayOptions options = remote();
   options.env = {{"REQUIRE_REMOTE", "false"}, {"ISOGATE_REQUIRE_REMOTE", "false"}};
   options.arguments = {"--require-remote=false"};
-  options.wait_ready = false;
   try {
     Gateway gateway(options);
     ASSERT_TRUE(settled(Caller(gateway, "")));

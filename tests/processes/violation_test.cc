@@ -79,8 +79,7 @@ TEST(Violation, KillsTheFrontIsNamedInTheLogAndTheFrontComesBack) {
     EXPECT_TRUE(eventually(20, [&] { return !alive(front); })) << call.name;
     const std::string line =
         "\"event\":\"front_forbidden_system_call\",\"system_call\":\"" + std::string(call.name) + "\"";
-    EXPECT_TRUE(eventually(20, [&] { return gateway.log().find(line) != std::string::npos; }))
-        << gateway.log();
+    EXPECT_TRUE(gateway.logs(line, 20)) << gateway.log();
     EXPECT_TRUE(eventually(20, [&] {
       try {
         return gateway.get("/readyz").status == 200;

@@ -174,24 +174,18 @@ TEST(RunnerLinkCancel, AWriterThatWaitsForRoomGoesOnReading) {
 
 TEST(RunnerLinkCancel, UnreadOutputIsDropped) {
   for (const bool ended_before : {false, true}) {
-    Peer peer;
-    auto link = peer.link(0);
-    Pipe out;
-    Exec exec({"yes"});
-    exec.out = out.writer;
-    auto done = exec.start(*link);
-    peer.expect(ISOGATE_RUNNER_EXEC);
+    Begun begun("yes");
     const std::string piece(50 << 10, 'y');
-    for (int i = 0; i < 5; ++i) peer.send(channel_frame(ISOGATE_RUNNER_DATA, 1, 1, 0, piece));
-    if (ended_before) peer.send(result_frame(1, success()));
-    EXPECT_EQ(done.wait_for(100ms), std::future_status::timeout);
-    exec.ask.cancel();
+    for (int i = 0; i < 5; ++i) begun.peer.send(channel_frame(ISOGATE_RUNNER_DATA, 1, 1, 0, piece));
+    if (ended_before) begun.peer.send(result_frame(1, success()));
+    EXPECT_EQ(begun.done.wait_for(100ms), std::future_status::timeout);
+    begun.exec.ask.cancel();
     if (!ended_before) {
-      peer.expect(ISOGATE_RUNNER_CANCEL);
-      peer.expect(ISOGATE_RUNNER_CREDIT);  // it continues, so that the runner can finish
-      peer.send(result_frame(1, killed()));
+      begun.peer.expect(ISOGATE_RUNNER_CANCEL);
+      begun.peer.expect(ISOGATE_RUNNER_CREDIT);  // it continues, so that the runner can finish
+      begun.peer.send(result_frame(1, killed()));
     }
-    const Outcome outcome = done.get();
+    const Outcome outcome = begun.done.get();
     EXPECT_EQ(outcome.status, ISOGATE_OK);
     EXPECT_EQ(outcome.exec.flags, ISOGATE_RESULT_KILLED);
   }

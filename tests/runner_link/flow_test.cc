@@ -46,28 +46,21 @@ std::string pattern(size_t size, size_t seed) {
 }
 
 TEST(RunnerLinkFlow, SixtyFourMebibytesComeExactInLittleMemory) {
-  Peer peer;
-  auto link = peer.link(0);
-  Pipe out;
-  Exec exec({"cat"});
-  exec.out = out.writer;
-  auto done = exec.start(*link);
-  peer.expect(ISOGATE_RUNNER_EXEC);
+  Begun begun("cat");
   const size_t before = resident_bytes();
   size_t most = before;
   constexpr size_t kPieces = 1024, kPiece = 64000;
   auto reading = std::async(std::launch::async, [&] {
     size_t good = 0;
-    for (size_t i = 0; i < kPieces; ++i) good += out.read(kPiece) == pattern(kPiece, i) ? 1 : 0;
+    for (size_t i = 0; i < kPieces; ++i) good += begun.out.read(kPiece) == pattern(kPiece, i) ? 1 : 0;
     return good;
   });
-  Sender sender(peer, 1);
+  Sender sender(begun.peer, 1);
   for (size_t i = 0; i < kPieces; ++i) {
     sender.send(pattern(kPiece, i));
     if (i % 64 == 0) most = std::max(most, resident_bytes());
   }
-  peer.send(result_frame(1, success()));
-  EXPECT_EQ(done.get().status, ISOGATE_OK);
+  begun.end();
   EXPECT_EQ(reading.get(), kPieces);
 #ifndef __SANITIZE_ADDRESS__
 #ifndef __SANITIZE_THREAD__
@@ -77,25 +70,18 @@ TEST(RunnerLinkFlow, SixtyFourMebibytesComeExactInLittleMemory) {
 }
 
 TEST(RunnerLinkFlow, AReaderThatKeepsUpIsGivenAMebibyteAndNoMore) {
-  Peer peer;
-  auto link = peer.link(0);
-  Pipe out;
-  Exec exec({"cat"});
-  exec.out = out.writer;
-  auto done = exec.start(*link);
-  peer.expect(ISOGATE_RUNNER_EXEC);
+  Begun begun("cat");
   constexpr size_t kPiece = 32 << 10;
-  Sender sender(peer, 1);
+  Sender sender(begun.peer, 1);
   for (int i = 0; i < 200; ++i) {
     sender.send(std::string(kPiece, 'x'));
-    EXPECT_EQ(out.read(kPiece).size(), kPiece);
+    EXPECT_EQ(begun.out.read(kPiece).size(), kPiece);
   }
   constexpr uint64_t kLeast = ISOGATE_RUNNER_WIDEST - ISOGATE_RUNNER_WINDOW / 4;
   const uint64_t given = sender.credit(kLeast);
   EXPECT_LE(given, ISOGATE_RUNNER_WIDEST);
   EXPECT_GT(given, kLeast);
-  peer.send(result_frame(1, success()));
-  EXPECT_EQ(done.get().status, ISOGATE_OK);
+  begun.end();
 }
 
 TEST(RunnerLinkFlow, ASlowReaderDelaysNoOtherStream) {
@@ -128,20 +114,13 @@ TEST(RunnerLinkFlow, OutputWithoutAReaderIsSwallowed) {
   }, fatal{};
   fatal.sa_handler = SIG_DFL;
   ASSERT_EQ(::sigaction(SIGPIPE, &fatal, &old), 0);
-  Peer peer;
-  auto link = peer.link(0);
-  Pipe out;
-  Exec exec({"yes"});
-  exec.out = out.writer;
-  auto done = exec.start(*link);
-  peer.expect(ISOGATE_RUNNER_EXEC);
-  out.close_reader();
-  Sender sender(peer, 1);
+  Begun begun("yes");
+  begun.out.close_reader();
+  Sender sender(begun.peer, 1);
   for (int i = 0; i < 20; ++i) sender.send(std::string(60000, 'y'));
-  peer.send(result_frame(1, success()));
-  EXPECT_EQ(done.get().status, ISOGATE_OK);
-  peer.close();
-  EXPECT_EQ(exec.run(*link).status, ISOGATE_UNAVAILABLE);
+  begun.end();
+  begun.peer.close();
+  EXPECT_EQ(begun.exec.run(*begun.link).status, ISOGATE_UNAVAILABLE);
   ::sigaction(SIGPIPE, &old, nullptr);
 }
 

@@ -57,20 +57,14 @@ std::vector<Bad> bad_things() {
 TEST(RunnerLinkHostile, WhatBreaksTheProtocolEndsTheConnection) {
   for (const Bad& bad : bad_things()) {
     SCOPED_TRACE(bad.name);
-    Peer peer;
-    auto link = peer.link(0);
-    Pipe out;
-    Exec exec({"true"});
-    exec.out = out.writer;
-    auto done = exec.start(*link);
-    peer.expect(ISOGATE_RUNNER_EXEC);
-    [[maybe_unused]] const bool sent = peer.try_send(bad.bytes);
-    const Outcome outcome = done.get();
+    Begun begun("true");
+    [[maybe_unused]] const bool sent = begun.peer.try_send(bad.bytes);
+    const Outcome outcome = begun.done.get();
     EXPECT_EQ(outcome.status, ISOGATE_LOST) << outcome.message;
-    EXPECT_FALSE(link->alive());
-    EXPECT_FALSE(link->why().empty());
-    EXPECT_EQ(exec.run(*link).status, ISOGATE_UNAVAILABLE);
-    EXPECT_EQ(peer.hear().head.type, 0u);  // the client has closed
+    EXPECT_FALSE(begun.link->alive());
+    EXPECT_FALSE(begun.link->why().empty());
+    EXPECT_EQ(begun.exec.run(*begun.link).status, ISOGATE_UNAVAILABLE);
+    EXPECT_EQ(begun.peer.hear().head.type, 0u);  // the client has closed
   }
 }
 

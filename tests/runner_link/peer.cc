@@ -7,7 +7,6 @@
 #include <array>
 #include <cstring>
 
-#include "calls.h"
 #include "sdk/runner_link/link.h"
 
 namespace isogate::testing {
@@ -142,6 +141,17 @@ Heard Peer::expect(uint16_t type) {
 bool Peer::is_silent(int milliseconds) const {
   pollfd one{fd_, POLLIN, 0};
   return ::poll(&one, 1, milliseconds) == 0;
+}
+
+Begun::Begun(const std::string& program) : exec({program}) {
+  exec.out = out.writer;
+  done = exec.start(*link);
+  peer.expect(ISOGATE_RUNNER_EXEC);
+}
+
+void Begun::end() {
+  peer.send(result_frame(1, success()));
+  EXPECT_EQ(done.get().status, ISOGATE_OK);
 }
 
 }  // namespace isogate::testing

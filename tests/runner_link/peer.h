@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "calls.h"
 #include "isogate/runner_link.hpp"
 #include "isogate/runner_protocol.h"
 
@@ -66,6 +67,18 @@ class Peer {
 
   int fd_ = -1, client_ = -1;
   std::vector<int> taken_;
+};
+
+// An exec without descriptors that has begun, as stream 1; `out` has what it writes.
+struct Begun {
+  explicit Begun(const std::string& program);
+  void end();  // with success
+
+  Peer peer;
+  std::shared_ptr<sdk::RunnerLink> link = peer.link(0);
+  Pipe out;
+  Exec exec;
+  std::future<Outcome> done;
 };
 
 }  // namespace isogate::testing

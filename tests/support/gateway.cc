@@ -10,6 +10,8 @@
 #include <regex>
 #include <stdexcept>
 #include <thread>
+
+#include "tests/eventually.h"
 #include "tests_dirs.h"
 
 namespace isogate::test {
@@ -147,6 +149,11 @@ int Gateway::wait(double seconds) {
   return program_->result.exit_code;
 }
 
+void Gateway::kill() {
+  signal(SIGKILL);
+  EXPECT_EQ(wait(45), 128 + SIGKILL);
+}
+
 bool Gateway::has_journaled(const std::string& exec_id) const {
   for (const char* file : {"/front/state.db-wal", "/front/state.db"})
     if (read_whole(state_dir_ + file).find(exec_id) != std::string::npos) return true;
@@ -168,6 +175,10 @@ std::string Gateway::e2b_url() const {
 }
 
 std::string Gateway::log() const { return read_whole(log_path_); }
+
+bool Gateway::logs(const std::string& text, double seconds) const {
+  return eventually(seconds, [&] { return log().find(text) != std::string::npos; });
+}
 
 std::vector<std::pair<std::string, std::string>> Gateway::client_env() const {
   return {{"ISOGATE_URL", url_}, {"ISOGATE_KEY", key()}};

@@ -39,6 +39,7 @@ class Gateway {
   // SIGTERM and wait. The test fails unless it ends with exit code 0 in that time. Once.
   void stop(double timeout_sec = 45);
   void signal(int number) const { program_->signal(number); }
+  void kill();  // SIGKILL; waits for its end
   // Writes another configuration and sends SIGHUP; waits for the result in the log.
   void reload(const std::string& yaml);
   // Waits for an end that the test itself caused; the exit code, or -1: it still runs. Then stop() does
@@ -55,6 +56,7 @@ class Gateway {
   // The record of a start is written a moment after it.
   [[nodiscard]] bool has_journaled(const std::string& exec_id) const;
   [[nodiscard]] std::string log() const;                                              // its stderr so far
+  [[nodiscard]] bool logs(const std::string& text, double seconds = 20) const;        // within that time
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> client_env() const;  // ISOGATE_URL, …
 
   // A JSON call over TCP with the key; GET without a body.

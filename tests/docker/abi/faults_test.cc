@@ -58,65 +58,16 @@ class DockerFaults : public Local {
     ASSERT_NE(backend_->it, nullptr) << backend_->error;
   }
 
-  isogate_status open(Box& box, int cancel_fd = -1) {
-    isogate_error error = no_error();
-    const isogate_call call = call_with(cancel_fd);
+  static isogate_status open(Box& box, int cancel_fd = -1) {
     box.agent = Backend::instance;  // a uid depends on the name, and other tests run at the same time
-    const isogate_sandbox_spec spec = box.spec();
-    box.info = {};
-    box.info.struct_size = sizeof box.info;
-    const auto status = backend_->api->open(backend_->it, &call, &spec, &box.it, &box.info, &error);
-    if (status != ISOGATE_OK) box.it = nullptr;
-    box.error = error.message;
-    return status;
+    box.open(box.spec(), cancel_fd);
+    return box.status;
   }
-  isogate_status measure(Box& box, isogate_evidence& found, int cancel_fd = -1) {
-    isogate_error error = no_error();
-    const isogate_call call = call_with(cancel_fd);
-    isogate_evidence_request request{};
-    request.struct_size = sizeof request;
-    found = {};
-    found.struct_size = sizeof found;
-    const auto status = backend_->api->evidence(box.it, &call, &request, &found, &error);
-    box.error = error.message;
-    return status;
-  }
-  isogate_status close(Box& box, uint32_t mode, int cancel_fd = -1) {
-    isogate_error error = no_error();
-    const isogate_call call = call_with(cancel_fd);
-    const auto status = backend_->api->close(box.it, &call, mode, &error);
-    if (status == ISOGATE_OK) box.it = nullptr;
-    box.error = error.message;
-    return status;
-  }
-  static isogate_error no_error() {
-    isogate_error error{};
-    error.struct_size = sizeof error;
-    return error;
-  }
-
   static Ran sh(Box& box, const std::string& script, int cancel_fd = -1) {
-    auto pipe = make_pipe();
-    EXPECT_TRUE(pipe.ok());
-    const std::string shell = "/bin/sh", option = "-c";
-    const isogate_str argv[] = {str(shell), str(option), str(script)};
-    isogate_exec_request request{};
-    request.struct_size = sizeof request;
-    request.argv = argv;
-    request.argc = std::size(argv);
-    request.stdin_fd = request.stderr_fd = request.control_fd = -1;
-    request.stdout_fd = pipe->write.get();
-    Ran ran;
-    ran.result.struct_size = sizeof ran.result;
-    isogate_error error = no_error();
-    const isogate_call call = call_with(cancel_fd);
-    ran.status = box.backend.api->exec(box.it, &call, &request, &ran.result, &error);
-    ran.error = error.message;
-    pipe->write.reset();
-    char buffer[4096];
-    for (ssize_t n = 0; (n = ::read(pipe->read.get(), buffer, sizeof buffer)) > 0;)
-      ran.out.append(buffer, static_cast<size_t>(n));
-    return ran;
+    Exec exec;
+    exec.argv = {"/bin/sh", "-c", script};
+    exec.cancel_fd = cancel_fd;
+    return box.run(exec);
   }
   // An error, or the promised isolation.
   static void expect_isolated(Box& box, const std::string& when, int cancel_fd = -1) {
@@ -156,11 +107,10 @@ class DockerFaults : public Local {
   void open_at_last(Box& box, const std::string& when) {
     for (int tries = 0; box.it == nullptr && tries < 4; ++tries) open(box);
     ASSERT_NE(box.it, nullptr) << when << box.error;
-    isogate_evidence found;
-    ASSERT_EQ(measure(box, found), ISOGATE_OK) << when << box.error;
+    ASSERT_EQ(box.evidence(), ISOGATE_OK) << when << box.error;
   }
   void purge_at_last(Box& box, const std::string& when) {
-    for (int tries = 0; box.it != nullptr && tries < 4; ++tries) close(box, ISOGATE_CLOSE_PURGE);
+    for (int tries = 0; box.it != nullptr && tries < 4; ++tries) box.close(ISOGATE_CLOSE_PURGE);
     ASSERT_EQ(box.it, nullptr) << when << box.error;
     EXPECT_EQ(left(), "") << when;
   }
@@ -212,8 +162,7 @@ TEST_F(DockerFaults, AnEngineThatDoesNotApplyTheProfileServesNobody) {
   make();
   Box box(*backend_, Box::Deferred{});
   ASSERT_EQ(open(box), ISOGATE_OK) << box.error;
-  isogate_evidence found;
-  EXPECT_EQ(measure(box, found), ISOGATE_UNAVAILABLE);
+  EXPECT_EQ(box.evidence(), ISOGATE_UNAVAILABLE);
   EXPECT_NE(box.error.find("seccomp_profile"), std::string::npos) << box.error;
   EXPECT_EQ(left(), "") << "its container goes at once";
 }
@@ -323,10 +272,10 @@ TEST_F(DockerFaults, AStopFailsWhileTheEngineCannotEndTheContainer) {
   open_at_last(box, "");
   proxy_->fail_all("DELETE /containers/*", Fault::kError);
   const BoundedCall bounded(milliseconds(2'000));
-  EXPECT_NE(close(box, ISOGATE_CLOSE_STOP, bounded.call().cancel_fd()), ISOGATE_OK);
+  EXPECT_NE(box.close(ISOGATE_CLOSE_STOP, bounded.call().cancel_fd()), ISOGATE_OK);
   EXPECT_NE(left(), "");
   proxy_->heal();
-  EXPECT_EQ(close(box, ISOGATE_CLOSE_STOP), ISOGATE_OK) << box.error;
+  EXPECT_EQ(box.close(ISOGATE_CLOSE_STOP), ISOGATE_OK) << box.error;
   EXPECT_EQ(left(), "");
   open_at_last(box, "");
   purge_at_last(box, "");
@@ -338,7 +287,7 @@ TEST_F(DockerFaults, ASandboxIsClosedThoughNoContainerCouldBeMade) {
   {
     Box box(*backend_, Box::Deferred{});
     open_at_last(box, "");
-    ASSERT_EQ(close(box, ISOGATE_CLOSE_STOP), ISOGATE_OK) << box.error;
+    ASSERT_EQ(box.close(ISOGATE_CLOSE_STOP), ISOGATE_OK) << box.error;
   }
   backend_.reset();
   make({{"image", "no-such-image:1"}});
@@ -347,7 +296,7 @@ TEST_F(DockerFaults, ASandboxIsClosedThoughNoContainerCouldBeMade) {
   spec.egress = ISOGATE_EGRESS_ALLOW;
   ASSERT_TRUE(box.open(spec)) << box.error;
   EXPECT_NE(sh(box, "true").status, ISOGATE_OK);
-  EXPECT_EQ(close(box, ISOGATE_CLOSE_PURGE), ISOGATE_OK) << box.error;
+  EXPECT_EQ(box.close(ISOGATE_CLOSE_PURGE), ISOGATE_OK) << box.error;
   box.open(box.spec(ISOGATE_OPEN_ATTACH_ONLY));
   EXPECT_EQ(box.status, ISOGATE_NO_SANDBOX) << box.error;
 }
@@ -359,13 +308,13 @@ TEST_F(DockerFaults, EvidenceIsOfTheContainerThatRuns) {
   Box box(*backend_, Box::Deferred{});
   ASSERT_EQ(open(box), ISOGATE_OK) << box.error;
   EXPECT_EQ(box.info.flags & ISOGATE_SANDBOX_FRESH, ISOGATE_SANDBOX_FRESH);
-  ASSERT_EQ(measure(box, first), ISOGATE_OK) << box.error;
-  ASSERT_EQ(close(box, ISOGATE_CLOSE_DETACH), ISOGATE_OK) << box.error;
+  ASSERT_EQ(box.evidence(&first), ISOGATE_OK) << box.error;
+  ASSERT_EQ(box.close(ISOGATE_CLOSE_DETACH), ISOGATE_OK) << box.error;
   ASSERT_EQ(open(box), ISOGATE_OK) << box.error;
   EXPECT_EQ(box.info.flags & (ISOGATE_SANDBOX_FRESH | ISOGATE_SANDBOX_ATTACHED), ISOGATE_SANDBOX_ATTACHED);
-  ASSERT_EQ(measure(box, again), ISOGATE_OK) << box.error;
+  ASSERT_EQ(box.evidence(&again), ISOGATE_OK) << box.error;
   EXPECT_EQ(again.ns_pid, first.ns_pid);
-  ASSERT_EQ(close(box, ISOGATE_CLOSE_DETACH), ISOGATE_OK) << box.error;
+  ASSERT_EQ(box.close(ISOGATE_CLOSE_DETACH), ISOGATE_OK) << box.error;
   const Json only =
       engine_->list({{docker::kLabelInstance, Backend::instance}}, Budget(Budget::kUsual)).at(0);
   engine_->kill(only.at("Id"), "KILL", Budget(Budget::kUsual));
@@ -373,7 +322,7 @@ TEST_F(DockerFaults, EvidenceIsOfTheContainerThatRuns) {
   ASSERT_EQ(open(box), ISOGATE_OK) << box.error;
   EXPECT_EQ(box.info.flags & (ISOGATE_SANDBOX_FRESH | ISOGATE_SANDBOX_ATTACHED),
             ISOGATE_SANDBOX_FRESH | ISOGATE_SANDBOX_ATTACHED);
-  ASSERT_EQ(measure(box, again), ISOGATE_OK) << box.error;
+  ASSERT_EQ(box.evidence(&again), ISOGATE_OK) << box.error;
 }
 
 struct Case {
@@ -394,8 +343,7 @@ TEST_P(DockerFaultsIn, AnOpenThatFailsLeavesNothingAndServesNothingUnmeasured) {
                [&](Box& box, int cancel_fd, const std::string& when) {
                  if (open(box, cancel_fd) != ISOGATE_OK) return;
                  EXPECT_NE(box.info.flags & ISOGATE_SANDBOX_FRESH, 0u) << when;
-                 isogate_evidence found;
-                 if (measure(box, found, cancel_fd) == ISOGATE_OK) expect_isolated(box, when);
+                 if (box.evidence(nullptr, cancel_fd) == ISOGATE_OK) expect_isolated(box, when);
                },
                [&](Box& box, const std::string& when) {
                  if (box.it == nullptr) {
@@ -411,7 +359,7 @@ TEST_P(DockerFaultsIn, AnOpenThatFailsLeavesNothingAndServesNothingUnmeasured) {
 TEST_P(DockerFaultsIn, APurgeThatSucceedsLeftNothingAndOneThatFailedIsRepeated) {
   each_request([&](Box& box) { open_at_last(box, ""); },
                [&](Box& box, int cancel_fd, const std::string& when) {
-                 if (close(box, ISOGATE_CLOSE_PURGE, cancel_fd) == ISOGATE_OK) {
+                 if (box.close(ISOGATE_CLOSE_PURGE, cancel_fd) == ISOGATE_OK) {
                    EXPECT_EQ(left(), "") << when;
                  }
                },
@@ -424,12 +372,12 @@ TEST_P(DockerFaultsIn, AStopThatSucceedsLeftNothingRunning) {
   };
   each_request([&](Box& box) { open_at_last(box, ""); },
                [&](Box& box, int cancel_fd, const std::string& when) {
-                 if (close(box, ISOGATE_CLOSE_STOP, cancel_fd) == ISOGATE_OK) {
+                 if (box.close(ISOGATE_CLOSE_STOP, cancel_fd) == ISOGATE_OK) {
                    EXPECT_EQ(running(), 0u) << when;
                  }
                },
                [&](Box& box, const std::string& when) {
-                 for (int tries = 0; box.it != nullptr && tries < 4; ++tries) close(box, ISOGATE_CLOSE_STOP);
+                 for (int tries = 0; box.it != nullptr && tries < 4; ++tries) box.close(ISOGATE_CLOSE_STOP);
                  ASSERT_EQ(box.it, nullptr) << when << box.error;
                  EXPECT_EQ(running(), 0u) << when;
                  open_at_last(box, when);

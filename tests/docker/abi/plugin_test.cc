@@ -48,17 +48,7 @@ class DockerPlugin : public Local {
     return engine_->list({{docker::kLabelInstance, Backend::instance}}, Budget(Budget::kUsual));
   }
   // As the gateway does before the first command.
-  static void measure(Box& box) {
-    isogate_evidence found{};
-    found.struct_size = sizeof found;
-    isogate_evidence_request request{};
-    request.struct_size = sizeof request;
-    isogate_error error{};
-    error.struct_size = sizeof error;
-    const isogate_call call = call_with();
-    const auto status = box.backend.api->evidence(box.it, &call, &request, &found, &error);
-    ASSERT_EQ(status, ISOGATE_OK) << error.message;
-  }
+  static void measure(Box& box) { ASSERT_EQ(box.evidence(), ISOGATE_OK) << box.error; }
   // One agent's life.
   static void live(Backend& backend, int number) {
     Box box(backend, number, "agent-" + std::to_string(number));

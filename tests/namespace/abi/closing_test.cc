@@ -23,16 +23,6 @@ class NamespaceClosing : public Local {
     if (box_.error.find("chroot") != std::string::npos) GTEST_SKIP() << box_.error;
     ASSERT_NE(box_.it, nullptr) << box_.error;
   }
-  isogate_status evidence(isogate_evidence& found) {
-    isogate_evidence_request request{};
-    request.struct_size = sizeof request;
-    found = {};
-    found.struct_size = sizeof found;
-    isogate_error reason{};
-    reason.struct_size = sizeof reason;
-    const isogate_call call = call_with();
-    return backend_.api->evidence(box_.it, &call, &request, &found, &reason);
-  }
   Backend backend_;
   Box box_;
 };
@@ -40,21 +30,21 @@ class NamespaceClosing : public Local {
 TEST_F(NamespaceClosing, EachOpenIsFreshAndMeasuredBeforeItsFirstProgram) {
   isogate_evidence first, again;
   EXPECT_EQ(box_.info.flags, ISOGATE_SANDBOX_FRESH);
-  ASSERT_EQ(evidence(first), ISOGATE_OK);
+  ASSERT_EQ(box_.evidence(&first), ISOGATE_OK);
   EXPECT_EQ(box_.sh("echo ran").out, "ran\n");
-  ASSERT_EQ(evidence(again), ISOGATE_OK);
+  ASSERT_EQ(box_.evidence(&again), ISOGATE_OK);
   EXPECT_EQ(again.ns_pid, first.ns_pid) << "the earlier measurement, not one that a tenant could influence";
   EXPECT_EQ(again.ns_net, first.ns_net);
   ASSERT_EQ(box_.close(ISOGATE_CLOSE_STOP), ISOGATE_OK) << box_.error;
   ASSERT_TRUE(box_.open(box_.spec(ISOGATE_OPEN_KNOWN))) << box_.error;
   EXPECT_EQ(box_.info.flags, ISOGATE_SANDBOX_FRESH | ISOGATE_SANDBOX_ATTACHED);
-  ASSERT_EQ(evidence(again), ISOGATE_OK);
+  ASSERT_EQ(box_.evidence(&again), ISOGATE_OK);
   EXPECT_NE(again.ns_net, first.ns_net) << "it is another enclosure";
   ASSERT_EQ(box_.close(ISOGATE_CLOSE_DETACH), ISOGATE_OK) << box_.error;
   ASSERT_TRUE(box_.open(box_.spec(ISOGATE_OPEN_KNOWN))) << box_.error;
   EXPECT_NE(box_.info.flags & ISOGATE_SANDBOX_FRESH, 0u);
   EXPECT_EQ(box_.sh("echo ran").out, "ran\n");
-  EXPECT_NE(evidence(again), ISOGATE_OK) << "it was not measured in time";
+  EXPECT_NE(box_.evidence(&again), ISOGATE_OK) << "it was not measured in time";
 }
 
 TEST_F(NamespaceClosing, WhatIsRefusedNowCanOnlyBeEnded) {
@@ -66,7 +56,7 @@ TEST_F(NamespaceClosing, WhatIsRefusedNowCanOnlyBeEnded) {
   for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE}) {
     ASSERT_TRUE(box_.open(spec)) << box_.error;
     EXPECT_EQ(box_.sh("true").status, ISOGATE_UNSUPPORTED);
-    EXPECT_EQ(evidence(found), ISOGATE_UNSUPPORTED);
+    EXPECT_EQ(box_.evidence(&found), ISOGATE_UNSUPPORTED);
     EXPECT_EQ(box_.read("f").first, ISOGATE_UNSUPPORTED);
     EXPECT_EQ(box_.write("f", "new"), ISOGATE_UNSUPPORTED);
     EXPECT_EQ(box_.close(mode), ISOGATE_OK) << box_.error;
