@@ -168,7 +168,7 @@ TEST(SweepTest, bases_of_dead_runners_are_swept_and_those_of_living_ones_spared)
       ASSERT_TRUE(next.ok()) << next.error().message;
       EXPECT_NE((*next)->name(), (*living)->name());
       EXPECT_NE(::access(dead.c_str(), F_OK), 0);
-      EXPECT_EQ(::access((*living)->path().c_str(), F_OK), 0);
+      EXPECT_EQ(::access((hierarchy.directory + "/" + (*living)->name()).c_str(), F_OK), 0);
       EXPECT_EQ(::access(other.c_str(), F_OK), 0);
     }
     ::rmdir(other.c_str());
