@@ -120,6 +120,7 @@ Result<Endpoint> parse_url(const std::string& url) {
   const std::string port(place->rest.empty() ? "9090" : place->rest.substr(1));
   endpoint.port = number_in<uint16_t>(port).value_or(0);
   if (endpoint.host.empty()) return refused("there is no host");
+  if (endpoint.host.find_first_of("[]") != std::string::npos) return refused("a bracket is misplaced");
   if (endpoint.port == 0) return refused("`" + port + "` is not a port");
   return endpoint;
 }
