@@ -1,6 +1,8 @@
 #include "gateway/front/sandboxes/sandboxes.h"
 
 #include <boost/asio/co_spawn.hpp>
+#include <map>
+#include <utility>
 
 #include "gateway/config/images.h"
 #include "gateway/front/base/alarm.h"
@@ -16,7 +18,7 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr seconds kSettledWithin{20};
-constexpr size_t kExpiredAtOnce = 16;
+constexpr size_t kExpiredAtOnce = 8;  // of one tenant on one backend
 constexpr seconds kExpiredAgain{30};  // what could not be ended
 
 // Which one it has, or will have.
@@ -212,7 +214,7 @@ void Sandboxes::forget_abandoned(Sandbox& sandbox) {
 }
 
 asio::awaitable<void> Sandboxes::end_expired() {
-  size_t ending = 0;
+  std::map<std::pair<std::string, std::string>, size_t> ending;  // by backend and tenant
   for (;;) {
     co_await sleep_for(executor_, seconds(1));
     records.follow_clock();
@@ -223,12 +225,13 @@ asio::awaitable<void> Sandboxes::end_expired() {
       if (expires != 0 && expires <= now && sandbox->known) expired.push_back(sandbox);
     }
     for (const auto& sandbox : expired) {
-      if (sandbox->end_again > steady_clock::now() || ending >= kExpiredAtOnce) continue;
+      const auto whose = std::pair(sandbox->row.backend, sandbox->row.tenant);
+      if (sandbox->end_again > steady_clock::now() || ending[whose] >= kExpiredAtOnce) continue;
       sandbox->end_again = steady_clock::time_point::max();
-      ++ending;
+      ++ending[whose];
       asio::co_spawn(executor_, end(sandbox->row.tenant, sandbox->row.agent_id, true, "expired"),
-                     [&ending, sandbox](const std::exception_ptr& failure) {
-                       --ending;
+                     [&ending, whose, sandbox](const std::exception_ptr& failure) {
+                       if (--ending[whose] == 0) ending.erase(whose);
                        sandbox->end_again = steady_clock::now() + kExpiredAgain;
                        if (failure)
                          log::warn("sandbox_not_ended",
