@@ -75,6 +75,14 @@ TEST_F(WatchersTest, OneThatNobodyAsksForIsForgottenWithoutAnother) {
   }()));
 }
 
+TEST_F(WatchersTest, OneOfAReplacedHostIsOverAtOnce) {
+  std::optional<Lease> lease;
+  ASSERT_NO_THROW(open(lease));
+  lease->channel->retire();
+  const Watch watch(*lease, FileTarget{{}, "request"});
+  EXPECT_EQ(watch.over(), WatchEnd::kReloaded);
+}
+
 class EndedWatch : public WatchersTest, public testing::WithParamInterface<WatchEnd> {};
 
 TEST_P(EndedWatch, IsReportedUnlessItsDirectoryIsGone) {
