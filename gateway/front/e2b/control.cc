@@ -310,7 +310,7 @@ bool fits(const Record& record, const std::string& parameter) {
 }
 
 // In a list.
-std::pair<int64_t, std::string_view> place_of(const SandboxPtr& sandbox) {
+std::pair<int64_t, std::string_view> place_in_list(const SandboxPtr& sandbox) {
   return {sandbox->row.created_ms, sandbox->row.agent_id};
 }
 
@@ -320,7 +320,7 @@ bool oldest_first(const Exchange& exchange) { return query_parameter(exchange.qu
 std::vector<SandboxPtr> sandboxes_of(const App& app, const Exchange& exchange) {
   std::vector<SandboxPtr> all = app.sandboxes.records.of(exchange.principal.tenant);
   std::erase_if(all, [](const SandboxPtr& each) { return each->row.e2b_record.empty(); });
-  std::ranges::sort(all, std::greater(), place_of);
+  std::ranges::sort(all, std::greater(), place_in_list);
   if (oldest_first(exchange)) std::ranges::reverse(all);
   return all;
 }
@@ -369,7 +369,7 @@ class After {
     place_ = {time.value_or(0), rest};
   }
   [[nodiscard]] bool has(const SandboxPtr& each) const {
-    return token_.empty() || (up_ ? place_of(each) > place_ : place_of(each) < place_);
+    return token_.empty() || (up_ ? place_in_list(each) > place_ : place_in_list(each) < place_);
   }
   static std::string token_of(const SandboxPtr& last) {
     return std::to_string(last->row.created_ms) + "." + last->row.agent_id;

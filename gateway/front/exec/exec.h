@@ -53,7 +53,8 @@ struct ExecAnswer : ExecOutcome {
   bool goes_on = false;         // contact was lost, and its backend keeps it: it may be rejoined
 };
 
-// run_exec fills in what it wants of its sandbox beyond the request: `capabilities`, `running`.
+// run_exec fills in what it wants of its sandbox beyond the request: `capabilities`, and of one that is
+// rejoined `existing` and `running`.
 struct ExecSpec : Wanted {
   ipc::ExecCall call;                              // the request's part; run_exec fills in the rest
   std::string shown;                               // short and printable, for the journal
