@@ -147,7 +147,7 @@ class Reader {
   virtual bool next() = 0;  // false: it was the end
 };
 
-class Follower : public Reader {
+class Follower final : public Reader {
  public:
   explicit Follower(const LongLived& exec)
       : Reader(Heard()), stream_(exec.caller(), "GET", exec.url("/output?follow=true"), "", 300) {}
@@ -163,7 +163,7 @@ class Follower : public Reader {
   EventStream stream_;
 };
 
-class Attached : public Reader {
+class Attached final : public Reader {
  public:
   Attached(const LongLived& exec, const std::string& query = {}, Heard from = Heard())
       : Reader(std::move(from)),
