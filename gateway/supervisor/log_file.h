@@ -24,8 +24,8 @@ class LogFile {
   Result<void> open(const std::string& path);  // not before the process's signals are blocked
   void use(Fd file);                           // one that is open already
 
-  // Opens the path again, after all lines before it. On error, or when it takes longer than kPatience, the
-  // old file stays in use.
+  // Opens the path again, after all lines before it. On error the old file stays in use; when it takes longer
+  // than kPatience, until the path is open after all.
   Result<void> reopen();
 
   // Whole lines. Never waits.
