@@ -66,12 +66,12 @@ std::optional<isogate_evidence> evidence_from_json(const nlohmann::json& json) {
 
 }  // namespace
 
-Gateway Gateway::of(const isogate_evidence_request& request) {
+GatewayAddresses GatewayAddresses::of(const isogate_evidence_request& request) {
   return {std::string(sdk::view(request.gateway_address)), request.gateway_port,
           std::string(sdk::view(request.gateway_listeners))};
 }
 
-isogate_evidence_request Gateway::request() const {
+isogate_evidence_request GatewayAddresses::request() const {
   return {sizeof(isogate_evidence_request), port, sdk::str(address), sdk::str(listeners)};
 }
 
@@ -84,7 +84,7 @@ bool isolates_alike(const isogate_evidence& now, const isogate_evidence& before)
 }
 
 void write_proof(nlohmann::json& record, const std::optional<Proof>& proof) {
-  const Gateway gateway = proof ? proof->gateway : Gateway();
+  const GatewayAddresses gateway = proof ? proof->gateway : GatewayAddresses();
   record["gateway_address"] = gateway.address;
   record["gateway_port"] = gateway.port;
   record["gateway_listeners"] = gateway.listeners;
@@ -92,7 +92,7 @@ void write_proof(nlohmann::json& record, const std::optional<Proof>& proof) {
 }
 
 bool read_proof(const nlohmann::json& record, std::optional<Proof>& proof) {
-  Gateway gateway{record.at("gateway_address"), 0, record.value("gateway_listeners", "")};
+  GatewayAddresses gateway{record.at("gateway_address"), 0, record.value("gateway_listeners", "")};
   const auto& port = record.at("gateway_port");
   if (!port.is_number_unsigned() || port.get<uint64_t>() > UINT32_MAX) return false;
   gateway.port = port.get<uint32_t>();

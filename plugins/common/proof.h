@@ -12,19 +12,19 @@ namespace isogate {
 
 // The addresses that a sandbox tries to reach when it is measured: as in
 // isogate_evidence_request.
-struct Gateway {
+struct GatewayAddresses {
   std::string address;
   uint32_t port = 0;
   std::string listeners;
 
-  static Gateway of(const isogate_evidence_request& request);
+  static GatewayAddresses of(const isogate_evidence_request& request);
   [[nodiscard]] isogate_evidence_request request() const;  // borrows from this
-  bool operator==(const Gateway&) const = default;
+  bool operator==(const GatewayAddresses&) const = default;
 };
 
 struct Proof {
   isogate_evidence evidence{};
-  Gateway gateway;
+  GatewayAddresses gateway;
 };
 
 // Whether `now` has the same values that every container or pod of a sandbox must share, and no weaker

@@ -49,14 +49,14 @@ Services::Services(sdk::Host host_, const Config& config_, ClusterAccess access)
                std::chrono::seconds(config.liveness_patience_sec),
                [this](const std::string& line) { warn(line); }) {}
 
-std::optional<Gateway> Services::gateway() const {
+std::optional<GatewayAddresses> Services::gateway() const {
   const std::lock_guard lock(mutex_);
   return gateway_;
 }
 
 void Services::learn_gateway(const isogate_evidence_request& request) {
   const std::lock_guard lock(mutex_);
-  gateway_ = Gateway::of(request);
+  gateway_ = GatewayAddresses::of(request);
 }
 
 void Services::warn_once(const std::string& line) {

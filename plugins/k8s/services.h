@@ -39,7 +39,7 @@ struct Services {
   std::atomic<bool> volumes_wait_for_pods{false};  // claims are bound when a pod uses them
 
   // The addresses that each new sandbox tries to reach; none: no sandbox was measured yet.
-  [[nodiscard]] std::optional<Gateway> gateway() const;
+  [[nodiscard]] std::optional<GatewayAddresses> gateway() const;
   void learn_gateway(const isogate_evidence_request& request);
 
   void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }
@@ -58,7 +58,7 @@ struct Services {
  private:
   mutable std::mutex mutex_;
   std::string warned_;
-  std::optional<Gateway> gateway_;
+  std::optional<GatewayAddresses> gateway_;
 
  public:
   Presence presence{*this};

@@ -29,8 +29,9 @@ TEST_F(K8sChangedPod, APatchedImageIsNotServed) {
   change(first, {{"spec", {{"containers", containers}}}});
   EXPECT_TRUE(eventually(90, [&] {
     const auto answer = me.exec("cat kept");
-    return answer.status == 200 && answer.body.at("stdout") == "mine\n" && live("pods").size() == 1 &&
-           uid_of(live("pods")[0]) != uid_of(first);
+    const auto left = live("pods");
+    return answer.status == 200 && answer.body.at("stdout") == "mine\n" && left.size() == 1 &&
+           uid_of(left[0]) != uid_of(first);
   })) << gateway.log();
 }
 

@@ -131,8 +131,10 @@ void OnCluster::kill_with_host(Gateway& gateway) {
 std::unique_ptr<test::ExecStream> OnCluster::started(const Caller& me, const std::string& command) {
   auto stream = std::make_unique<test::ExecStream>(
       me, Json{{"command", "echo up; " + command}, {"timeout_sec", 300}}, 300);
-  EXPECT_EQ(stream->next()->at("event"), "start");
-  EXPECT_EQ(stream->next()->at("event"), "stdout");
+  for (const char* wanted : {"start", "stdout"})
+    if (const auto event = stream->next(); !event || event->at("event") != wanted)
+      throw std::runtime_error(std::string("no ") + wanted + " of an exec: " +
+                               (event ? event->dump() : stream->head.body));
   return stream;
 }
 

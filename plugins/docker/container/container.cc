@@ -604,7 +604,7 @@ isogate_evidence Container::evidence(const sdk::Call& call, const isogate_eviden
     isogate_evidence found = record_.proof->evidence;
     // With its own network, only the listeners that were tried then are known to be unreachable; without one,
     // all are.
-    const bool tried = record_.proof->gateway == Gateway::of(request);
+    const bool tried = record_.proof->gateway == GatewayAddresses::of(request);
     if (services_.config.network && !tried) found.flags &= ~ISOGATE_EVIDENCE_NETWORK;
     return found;
   }
@@ -616,7 +616,7 @@ isogate_evidence Container::evidence(const sdk::Call& call, const isogate_eviden
     throw sdk::Error(ISOGATE_UNAVAILABLE, "nothing was measured before the first command of this sandbox");
   try {
     const isogate_evidence found = measure(call, request);
-    proven_ = {found, Gateway::of(request)};
+    proven_ = {found, GatewayAddresses::of(request)};
     keep_proof(found);
     return found;
   } catch (...) {

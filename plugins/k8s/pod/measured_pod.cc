@@ -109,7 +109,7 @@ std::string what_policy_lacks(const Json& asked, const Json& is) {
   return "";
 }
 
-std::string tried_of(const Gateway& gateway) {
+std::string tried_of(const GatewayAddresses& gateway) {
   const auto& [address, port, listeners] = gateway;
   std::set<std::string> all = words(listeners);
   if (all.empty() && port != 0) all.insert(join_address(address, std::to_string(port)));

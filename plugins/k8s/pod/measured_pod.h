@@ -22,7 +22,7 @@ std::string what_policy_lacks(const nlohmann::json& asked, const nlohmann::json&
 
 // The gateway's listeners that a pod could reach at all: not those on another loopback. Sorted, with one
 // space between, for Record::proof.
-std::string tried_of(const Gateway& gateway);
+std::string tried_of(const GatewayAddresses& gateway);
 
 // Whether all of `asked` is among `tried`, both of tried_of().
 bool covers(const std::string& tried, const std::string& asked);

@@ -478,7 +478,7 @@ constexpr milliseconds kVolume{3'000};
 bool is_ending(const Json& object) { return member(object, "metadata").contains("deletionTimestamp"); }
 
 // In the form of the record.
-Proof proof_of(const isogate_evidence& evidence, Gateway gateway) {
+Proof proof_of(const isogate_evidence& evidence, GatewayAddresses gateway) {
   gateway.listeners = tried_of(gateway);
   return {evidence, std::move(gateway)};
 }
@@ -588,7 +588,7 @@ isogate_evidence SandboxPod::evidence(const sdk::Call& call, const isogate_evide
     check_serves();
     services_.learn_gateway(request);
     const Record& record = lease_.record();
-    if (record.proof && covers(record.proof->gateway.listeners, tried_of(Gateway::of(request))))
+    if (record.proof && covers(record.proof->gateway.listeners, tried_of(GatewayAddresses::of(request))))
       found = record.proof->evidence;
     else if (fresh_ && link_)
       found = measure_now(request, within);
@@ -600,7 +600,7 @@ isogate_evidence SandboxPod::evidence(const sdk::Call& call, const isogate_evide
 
 isogate_evidence SandboxPod::measure_now(const isogate_evidence_request& request, const sdk::Call& call) {
   const isogate_evidence found = measure_in(*link_, request, call);
-  proven_ = {found, Gateway::of(request)};
+  proven_ = {found, GatewayAddresses::of(request)};
   keep_proof(found, call);
   return found;
 }
@@ -620,7 +620,7 @@ isogate_evidence SandboxPod::replace_and_measure(const isogate_evidence_request&
     unavailable("the files of this sandbox are in its pod, and " + why +
                 ": end it with DELETE, or give it the "
                 "listeners that it had");
-  proven_->gateway = Gateway::of(request);
+  proven_->gateway = GatewayAddresses::of(request);
   if (!recreate(why, call)) busy("");
   prove_again(call);
   return lease_.record().proof->evidence;
