@@ -222,5 +222,33 @@ TEST(HouseRules, WhatIsBelowIncludesNothingFromAbove) {
   EXPECT_GT(looked_at, 500u);
 }
 
+// Sources are compiled in groups. A header that follows `using test::Name;` in its group, and names the
+// product's type of that name, would get the one of the tests: two layouts of one class.
+TEST(HouseRules, TestsUseNoNameOfATypeThatAllOfTheProductSees) {
+  const std::filesystem::path root(ISOGATE_SOURCE_DIR);
+  const auto names_in = [&root](const char* folder, const std::regex& of, const std::string& where) {
+    std::map<std::string, std::string> found;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
+      const auto extension = entry.path().extension();
+      if (extension != ".cc" && extension != ".h" && extension != ".hpp") continue;
+      std::ifstream file(entry.path());
+      const std::string source(std::istreambuf_iterator<char>(file), {});
+      if (source.find(where) == std::string::npos) continue;
+      for (std::sregex_iterator at(source.begin(), source.end(), of); at != std::sregex_iterator(); ++at)
+        found.emplace((*at)[1], entry.path());
+    }
+    return found;
+  };
+  std::map<std::string, std::string> types;
+  for (const char* folder : {"gateway", "lib", "plugins", "runner", "sdk"})
+    types.merge(
+        names_in(folder, std::regex(R"(\n(?:struct|class|enum class) (\w+))"), "\nnamespace isogate {"));
+  EXPECT_GT(types.size(), 100u);
+  const auto used = names_in("tests", std::regex(R"(\n *using test::(\w+);)"), "");
+  EXPECT_GT(used.size(), 5u);
+  for (const auto& [name, where] : used)
+    EXPECT_FALSE(types.contains(name)) << where << " uses test::" << name << ", like " << types[name];
+}
+
 }  // namespace
 }  // namespace isogate
