@@ -1,5 +1,7 @@
 #include "plugins/k8s/presence.h"
 
+#include <algorithm>
+
 #include "lib/hash.h"
 #include "lib/thread.h"
 #include "plugins/common/or_throw.h"
@@ -83,18 +85,30 @@ void Presence::renew(const Budget& budget) {
   if (!was_there) written_ = services_.api.create(services_.leases(), lease, budget);
 }
 
-std::set<std::string> Presence::all(const Budget& budget) {
+std::set<std::string> Presence::all(const Budget& budget, std::chrono::seconds forgotten) {
   const std::string selector = selector_of(services_.any.owner) + "," + kLabelGateway + "=true";
   const Json leases = services_.api.list(services_.leases(), {selector, "", 500}, budget);
   std::set<std::string> found;
-  for (const Json& each : leases.at("items"))
-    if (!lapsed(each)) found.insert(hold_of(each).holder);
+  for (const Json& each : leases.at("items")) {
+    if (!lapsed(each))
+      found.insert(hold_of(each).holder);
+    else if (lapsed(each, forgotten))
+      remove(each, budget);
+  }
   return found;
 }
 
-bool Presence::lapsed(const Json& lease) {
+// That gateway may have returned meanwhile, and then it stays.
+void Presence::remove(const Json& lease, const Budget& budget) try {
+  remove_version(services_, services_.leases(metadata_text(lease, "name")), lease, budget);
+} catch (const sdk::Error& error) {
+  if (error.status() == ISOGATE_CANCELLED) throw;
+  services_.warn_once(std::string("the Lease of a gateway that is gone stays for now: ") + error.what());
+}
+
+bool Presence::lapsed(const Json& lease, std::chrono::seconds least) {
   const Hold hold = hold_of(lease);
-  return services_.renewals.lapsed(metadata_text(lease, "name"), hold.version, hold.lasts);
+  return services_.renewals.lapsed(metadata_text(lease, "name"), hold.version, std::max(hold.lasts, least));
 }
 
 bool Presence::lives(const std::string& holder, const Budget& budget) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -32,13 +33,14 @@ class Presence {
   // Whether that gateway has renewed its Lease in time. Throws what Api throws: then that is not
   // known.
   bool lives(const std::string& holder, const Budget& budget);
-  // All gateways that have.
-  std::set<std::string> all(const Budget& budget);
+  // All gateways that have. Removes the Leases of those that were silent for `forgotten`.
+  std::set<std::string> all(const Budget& budget, std::chrono::seconds forgotten = std::chrono::hours(24));
 
  private:
   void run();
   void renew(const Budget& budget);
-  bool lapsed(const nlohmann::json& lease);
+  bool lapsed(const nlohmann::json& lease, std::chrono::seconds least = {});
+  void remove(const nlohmann::json& lease, const Budget& budget);
   [[nodiscard]] Resource lease_of(const std::string& holder) const;
 
   Services& services_;

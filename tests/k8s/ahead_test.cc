@@ -70,6 +70,26 @@ TEST_F(K8sAhead, WhatCouldNotBeMadeIsRemovedLater) {
   EXPECT_FALSE(is_there("networkpolicies", left));
 }
 
+TEST_F(K8sAhead, TheLeaseOfAGatewayThatWasSilentForLongIsRemoved) {
+  Services services(sdk::Host(host_), config_, load_access(config_.access));
+  const auto put = [&](const std::string& name, int lasts) {
+    Json lease = {{"metadata", {{"name", name}, {"labels", gateway_labels_of(services.any.owner)}}}};
+    write_holder(lease, name, std::chrono::seconds(lasts));
+    api_.put("leases", lease);
+  };
+  const auto has = [&](const std::string& name) {
+    return services.api.find(services.leases(name), usual()).has_value();
+  };
+  put("isogate-gateway-gone", 0);
+  put("isogate-gateway-here", 120);
+  EXPECT_EQ(services.presence.all(usual()).size(), 2u) << "they are seen for the first time";
+  EXPECT_EQ(services.presence.all(usual()), std::set<std::string>{"isogate-gateway-here"});
+  EXPECT_TRUE(has("isogate-gateway-gone")) << "it may return";
+  services.presence.all(usual(), std::chrono::seconds(0));
+  EXPECT_FALSE(has("isogate-gateway-gone"));
+  EXPECT_TRUE(has("isogate-gateway-here"));
+}
+
 // What a taken pod belongs to is the Lease that it was made for, and so are those that replace it.
 class K8sTaken : public K8sAhead {
  protected:
@@ -90,6 +110,14 @@ class K8sTaken : public K8sAhead {
     request.gateway_address = sdk::str("127.0.0.1");
     request.gateway_port = 1;
     (void)pod.evidence(call(), request);
+  }
+  void forget_users() {
+    api_.edit("leases", mine_.owner.sandbox_id, [](Json& lease) {
+      Json& text = lease["metadata"]["annotations"][kRecord];
+      Json record = Json::parse(text.get<std::string>());
+      record["users"] = Json::array();
+      text = record.dump();
+    });
   }
   [[nodiscard]] sdk::Call call() const { return sdk::Call(call_); }
   // Of all its pods, whatever they carry: they have its claim.
@@ -138,14 +166,24 @@ TEST_F(K8sTaken, ASweepLeavesWhatThisGatewayHasOpenedMeanwhile) {
   const std::string uid = pods().front();
   SandboxPod(services_, mine_, {}).end_unused(call());
   EXPECT_EQ(pods(), std::vector<std::string>{uid});
-  api_.edit("leases", mine_.owner.sandbox_id, [](Json& lease) {
-    Json& text = lease["metadata"]["annotations"][kRecord];
-    Json record = Json::parse(text.get<std::string>());
-    record["users"] = Json::array();
-    text = record.dump();
-  });
+  forget_users();
   SandboxPod(services_, mine_, {}).end_unused(call());
   EXPECT_TRUE(pods().empty());
+}
+
+// The pods made ahead are renewed by the same thread.
+TEST_F(K8sTaken, ASweepDoesNotWaitForAPodOnALostNode) {
+  auto opened = open({});
+  const std::string uid = pods().front();
+  forget_users();
+  api_.keep_pods(true);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(SandboxPod(services_, mine_, {}).end_unused(call()));
+  EXPECT_LT(test::since(begin), 10);
+  EXPECT_EQ(record().at("pod_uid"), uid) << "it may still run, and is forgotten";
+  api_.drop("pods", record().at("pod"));
+  EXPECT_TRUE(SandboxPod(services_, mine_, {}).end_unused(call()));
+  EXPECT_EQ(record().at("pod_uid"), "");
 }
 
 }  // namespace
