@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "gateway/base/budgets.h"
 #include "gateway/cli/output.h"
 #include "gateway/config/plugin_place.h"
 #include "gateway/ipc/channel.h"
@@ -31,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto kReadyLimit = 30s;
-constexpr auto kProbeLimit = 10s;
+constexpr auto kProbeLimit = budget::kProbe;
 constexpr auto kEndLimit = 5s;
 constexpr auto kBetweenAttempts = 2s;
 

@@ -14,7 +14,7 @@
 namespace isogate::k8s {
 namespace {
 
-constexpr std::chrono::milliseconds kProbe{5'000};
+constexpr std::chrono::milliseconds kProbe{15'000};  // the gateway waits 20 s
 
 bool runs_here(Services& services, const Json& lease, const std::set<std::string>& pods) {
   try {

@@ -1,6 +1,7 @@
 #include "plugins/k8s/requirements.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "lib/hash.h"
@@ -16,13 +17,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kLookAgain{5};
-constexpr const char* kRole = "deploy/k8s/rbac.yaml has the role";
 constexpr const char* kEnforce = "pod-security.kubernetes.io/enforce";
 
 struct Need {
   const char *group, *resource, *subresource, *verbs;
+  const char* role = "deploy/k8s/rbac.yaml";  // the file that has it
+  bool of_cluster = false;                    // in no namespace
 };
-// As in deploy/k8s/rbac.yaml, with the verbs that each needs.
+// With the verbs that each needs.
 std::vector<Need> needs_of(const Config& config) {
   std::vector<Need> needs = {
       {"", "pods", "", "create delete get list watch"},
@@ -35,13 +37,16 @@ std::vector<Need> needs_of(const Config& config) {
   };
   add(config.workspace == Place::kClaim, {{"", "persistentvolumeclaims", "", "create delete get"}});
   add(config.liveness_interval_sec > 0, {{"", "pods", "log", "get"}});
-  add(config.provision == Provision::kJob, {{"batch", "jobs", "", "create delete get"}});
-  add(config.provision == Provision::kSandbox, {{"agents.x-k8s.io", "sandboxes", "", "create delete get"}});
+  const char* const makers = "deploy/k8s/rbac-makers.yaml";
+  add(config.provision == Provision::kJob, {{"batch", "jobs", "", "create delete get", makers}});
+  add(config.provision == Provision::kSandbox,
+      {{"agents.x-k8s.io", "sandboxes", "", "create delete get", makers}});
   add(config.provision == Provision::kSandboxClaim,
-      {{"extensions.agents.x-k8s.io", "sandboxclaims", "", "create delete get"},
-       {"extensions.agents.x-k8s.io", "sandboxtemplates", "", "get"},
-       {"extensions.agents.x-k8s.io", "sandboxwarmpools", "", "get"},
-       {"agents.x-k8s.io", "sandboxes", "", "get"}});
+      {{"extensions.agents.x-k8s.io", "sandboxclaims", "", "create delete get", makers},
+       {"extensions.agents.x-k8s.io", "sandboxtemplates", "", "get", makers},
+       {"extensions.agents.x-k8s.io", "sandboxwarmpools", "", "get", makers},
+       {"agents.x-k8s.io", "sandboxes", "", "get", makers}});
+  add(config.vm, {{"", "nodes", "", "get", "deploy/k8s/rbac-nodes.yaml", true}});
   return needs;
 }
 
@@ -50,7 +55,7 @@ bool may(Services& services, const Need& need, const std::string& verb, const Bu
                        {"kind", "SelfSubjectAccessReview"},
                        {"spec",
                         {{"resourceAttributes",
-                          {{"namespace", services.name_space},
+                          {{"namespace", need.of_cluster ? "" : services.name_space},
                            {"group", need.group},
                            {"resource", need.resource},
                            {"subresource", need.subresource},
@@ -62,16 +67,20 @@ bool may(Services& services, const Need& need, const std::string& verb, const Bu
 
 std::string why_not_allowed(Services& services, const Budget& budget) {
   std::string lacks;
+  std::set<std::string> roles;
   for (const Need& need : needs_of(services.config)) {
     const std::string what =
         std::string(need.resource) + (*need.subresource != 0 ? "/" : "") + need.subresource;
     for (const std::string_view each : split(need.verbs, ' ')) {
       const std::string verb(each);
-      if (!may(services, need, verb, budget)) lacks += (lacks.empty() ? "" : ", ") + verb + " " + what;
+      if (may(services, need, verb, budget)) continue;
+      lacks += (lacks.empty() ? "" : ", ") + verb + " " + what;
+      roles.insert(need.role);
     }
   }
   if (lacks.empty()) return "";
-  return "these credentials may not " + lacks + " in the namespace `" + services.name_space + "`: " + kRole;
+  return "for the namespace `" + services.name_space + "` these credentials may not " + lacks +
+         ": the roles are in " + join(roles, ", ");
 }
 
 // A refusal because of existing sandboxes: it says nothing about admission.

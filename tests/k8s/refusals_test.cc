@@ -73,20 +73,9 @@ TEST_F(K8sRefuses, CredentialsThatLackTheRole) {
   EXPECT_THAT(text, HasSubstr("deploy/k8s/rbac.yaml"));
 }
 
-// A class of the node's own runtime with another name; these credentials may not get nodes.
 TEST_F(K8sRefuses, AVirtualMachineThatCannotBeProven) {
-  const Resource kind = {"node.k8s.io/v1", "", "runtimeclasses"};
-  Resource own = kind;
-  own.name = instance_;
-  const Json runtime = {{"apiVersion", "node.k8s.io/v1"},
-                        {"kind", "RuntimeClass"},
-                        {"metadata", {{"name", instance_}}},
-                        {"handler", "runc"}};
-  api_->create(kind, runtime, usual());
-  const std::string text = refusal_of(options("isolation: vm, runtime_class: " + instance_));
-  EXPECT_THAT(text, HasSubstr("is no virtual machine"));
-  EXPECT_THAT(text, HasSubstr("deploy/k8s/rbac-nodes.yaml"));
-  api_->remove(own, {}, usual());
+  const std::string text = detail_of(options("isolation: vm, runtime_class: kata"));
+  EXPECT_THAT(text, HasSubstr("may not get nodes: the roles are in deploy/k8s/rbac-nodes.yaml"));
 }
 
 TEST_F(K8sRefuses, AnImageThatIsNotThereAtOnce) {
