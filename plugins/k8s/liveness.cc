@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long the one thread for all links waits for a reply.
+// For a reply, and between two tries, where the longer time has passed already.
 constexpr milliseconds kQuick{200};
 
 }  // namespace
@@ -31,65 +31,43 @@ Liveness::~Liveness() {
 }
 
 // With the mutex held.
-void Liveness::start(void (Liveness::*work)()) {
+void Liveness::start() {
   threads_.reserve(threads_.size() + 1);
-  threads_.push_back(start_thread([this, work] { (this->*work)(); }));
+  threads_.push_back(start_thread([this] { examine_due(); }));
+  ++idle_;
 }
 
 void Liveness::watch(const std::shared_ptr<sdk::RunnerLink>& link, Way way) {
   if (interval_ == milliseconds::zero()) return;
   const std::lock_guard lock(mutex_);
   due_.emplace(Clock::now() + interval_, Watched{link, std::move(way)});
-  if (threads_.empty()) start(&Liveness::ping_by_turns);
+  if (threads_.empty()) start();
   changed_.notify_all();
 }
 
-void Liveness::ping_by_turns() {
+void Liveness::examine_due() {
   std::unique_lock lock(mutex_);
   while (!ended_) {
     const auto next = due_.begin();
-    if (next == due_.end()) {
-      changed_.wait(lock);
-      continue;
-    }
-    if (next->first > Clock::now()) {
-      changed_.wait_until(lock, next->first);
+    const auto when = next == due_.end() ? Clock::time_point::max() : next->first;
+    if (when > Clock::now()) {
+      if (next == due_.end())
+        changed_.wait(lock);
+      else
+        changed_.wait_until(lock, when);
       continue;
     }
     Watched watched = std::move(next->second);
     due_.erase(next);
-    lock.unlock();
-    auto link = watched.link.lock();
-    if (link) link->ping(kQuick);
-    const bool there = link && link->alive();
-    link.reset();
-    lock.lock();
-    if (ended_) return;
-    if (!there) continue;
-    suspects_.push_back(std::move(watched));
-    if (idle_ < suspects_.size() && threads_.size() <= kMostExaminers) start(&Liveness::examine_suspects);
-    changed_.notify_all();
-  }
-}
-
-void Liveness::examine_suspects() {
-  std::unique_lock lock(mutex_);
-  while (!ended_) {
-    if (suspects_.empty()) {
-      ++idle_;
-      changed_.wait(lock);
-      --idle_;
-      continue;
-    }
-    Watched watched = std::move(suspects_.front());
-    suspects_.pop_front();
-    auto link = watched.link.lock();
-    if (!link) continue;
+    const auto link = watched.link.lock();
+    if (!link || !link->alive()) continue;
     examined_.push_back(link);
+    if (--idle_ == 0 && threads_.size() < kMostExaminers) start();
     lock.unlock();
     examine(*link, watched.way);
     const bool there = link->alive();
     lock.lock();
+    ++idle_;
     std::erase_if(examined_, [&](const auto& each) { return each.lock() == link; });
     if (there) due_.emplace(Clock::now() + interval_, std::move(watched));
     changed_.notify_all();

@@ -1,13 +1,12 @@
-// Whether the runners of open links still work. One thread pings them in turn. A few more threads let
-// responding runners start a program, and examine silent ones, so that a stuck pod delays no other. They
-// begin with the first link. A runner that responds but twice starts no program, while no tenant's program in
-// its pod can be the reason, is broken. A silent runner is tried over another connection: it is stuck only if
-// it accepts two connections and sends nothing. An unknown state has no consequence. Any thread.
+// Whether the runners of open links still work. A few threads take the links in turn, so that a stuck pod
+// delays no other: when the last idle one has begun with a link, another starts. A runner that responds has
+// to start a program. A runner that responds but twice starts no program, while no tenant's program in its
+// pod can be the reason, is broken. A silent runner is tried over another connection: it is stuck only if it
+// accepts two connections and sends nothing. An unknown state has no consequence. Any thread.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -54,9 +53,8 @@ class Liveness {
     std::weak_ptr<sdk::RunnerLink> link;
     Way way;
   };
-  void start(void (Liveness::*work)());
-  void ping_by_turns();
-  void examine_suspects();
+  void start();
+  void examine_due();
   void examine(sdk::RunnerLink& link, const Way& way);
   void replace(sdk::RunnerLink& link, const Way& way, const char* why);
   [[nodiscard]] bool is_ours_alone(const Way& way) const;
@@ -71,10 +69,9 @@ class Liveness {
   std::condition_variable changed_;
   bool ended_ = false;
   std::multimap<Clock::time_point, Watched> due_;
-  std::deque<Watched> suspects_;
   std::vector<std::weak_ptr<sdk::RunnerLink>> examined_;
-  size_t idle_ = 0;                   // of the examiners
-  std::vector<std::thread> threads_;  // the first one pings
+  size_t idle_ = 0;  // of the threads
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace isogate::k8s
