@@ -187,22 +187,20 @@ TEST_F(RealCluster, MuchOutputComesWhole) {
 TEST_F(RealCluster, ADeletedPodIsReportedByWatchAndExec) {
   std::mutex mutex;
   std::condition_variable changed;
-  bool deleted = false, synced = false;
-  const auto set = [&](bool& what) {
-    const std::lock_guard lock(mutex);
-    what = true;
-    changed.notify_all();
-  };
+  bool added = false, deleted = false;
   const auto wait = [&](const bool& what) {
     std::unique_lock lock(mutex);
     return changed.wait_for(lock, seconds(20), [&] { return what; });
   };
   WatchEvents events;
-  events.synced = [&] { set(synced); };
-  events.deleted = [&](const Json&) { set(deleted); };
+  events.changed = [&](const Json&, bool gone) {
+    const std::lock_guard lock(mutex);
+    (gone ? deleted : added) = true;
+    changed.notify_all();
+  };
   const Watch watch(*api_, {"v1", "default", "pods"}, {.labels = "test=" + name_}, events);
-  EXPECT_TRUE(wait(synced));
   start();
+  EXPECT_TRUE(wait(added));
   // A channel may be open before the kubelet has started the exec: only a byte shows that the program runs.
   const auto channel = ExecChannel::open(*api_, exec({"sh", "-c", "echo runs; exec sleep 600"}), usual());
   ASSERT_EQ(read_all(*channel, 5), "runs\n");

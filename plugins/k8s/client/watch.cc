@@ -14,10 +14,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-void tell(const std::function<void(const Json&)>& callback, const Json& object) {
-  if (callback) callback(object);
-}
-
 }  // namespace
 
 WatchEvent parse_event(const std::string& line) {
@@ -46,22 +42,18 @@ void WatchStore::apply(const WatchEvent& event) {
   if (event.type == "DELETED") remove(event.object);
 }
 
+void WatchStore::report(const Json& object, bool deleted) const {
+  if (events_.changed) events_.changed(object, deleted);
+}
+
 void WatchStore::put(const Json& object) {
-  const Key key = key_of(object);
-  const auto found = known_.find(key);
-  if (found == known_.end()) {
-    tell(events_.added, known_[key] = object);
-    return;
-  }
-  if (metadata_text(found->second, "uid") != metadata_text(object, "uid")) {
-    tell(events_.deleted, std::exchange(found->second, object));
-    tell(events_.added, object);
-    return;
-  }
-  const bool same =
-      metadata_text(found->second, "resourceVersion") == metadata_text(object, "resourceVersion");
-  found->second = object;
-  if (!same) tell(events_.modified, object);
+  const Json before = std::exchange(known_[key_of(object)], object);
+  const auto same = [&](const char* field) {
+    return metadata_text(before, field) == metadata_text(object, field);
+  };
+  if (same("uid") && same("resourceVersion")) return;
+  if (!before.is_null() && !same("uid")) report(before, true);
+  report(object, false);
 }
 
 void WatchStore::remove(const Json& object) {
@@ -70,7 +62,7 @@ void WatchStore::remove(const Json& object) {
   // The event has the last state, unless it is of another object.
   if (metadata_text(found->second, "uid") != metadata_text(object, "uid")) return;
   known_.erase(found);
-  tell(events_.deleted, object);
+  report(object, true);
 }
 
 void WatchStore::replace(const Json& items) {
@@ -83,7 +75,7 @@ void WatchStore::replace(const Json& items) {
     }
     const Json gone = std::move(each->second);
     each = known_.erase(each);
-    tell(events_.deleted, gone);
+    report(gone, true);
   }
   for (const Json& item : items) put(item);
 }
@@ -126,7 +118,6 @@ void Watch::take_list() {
   store_.replace(list["items"]);
   version_ = metadata_text(list, "resourceVersion");
   say_restored();
-  if (events_.synced) events_.synced();
 }
 
 // Until the server ends it.

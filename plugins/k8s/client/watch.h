@@ -22,11 +22,9 @@
 namespace isogate::k8s {
 
 struct WatchEvents {
-  std::function<void(const Json&)> added, modified, deleted;  // may be empty, all of them
-  // A list has been reported completely: an object that was not in it does not exist. Again after
-  // each relist.
-  std::function<void()> synced;
-  // Contact was lost; called once with the reason, until synced or `restored`.
+  // All may be empty. An object was added, changed or deleted.
+  std::function<void(const Json&, bool deleted)> changed;
+  // Contact was lost; called once with the reason, until `restored`.
   std::function<void(const std::string& why)> lost;
   std::function<void()> restored;
 };
@@ -59,6 +57,7 @@ class WatchStore {
  private:
   void put(const Json& object);
   void remove(const Json& object);
+  void report(const Json& object, bool deleted) const;
   using Key = std::pair<std::string, std::string>;  // namespace, name
   static Key key_of(const Json& object);
   const WatchEvents& events_;

@@ -32,8 +32,7 @@ Pods::~Pods() {
 void Pods::begin() {
   if (watch_) return;
   WatchEvents events;
-  events.added = events.modified = [this](const Json& pod) { on_change(pod, false); };
-  events.deleted = [this](const Json& pod) { on_change(pod, true); };
+  events.changed = [this](const Json& pod, bool deleted) { on_change(pod, deleted); };
   events.lost = [this](const std::string& why) {
     log_("the watch of pods is lost (" + why + "); retried until it is back");
   };
