@@ -1,8 +1,10 @@
 // When a pod is re-attached, when it is not, and what is reported then.
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <thread>
 
+#include "gateway/base/budgets.h"
 #include "plugins/k8s/pod/measured_pod.h"
 #include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/renewals.h"
@@ -24,6 +26,21 @@ class K8sAdoption : public OnFake {
     return Json::parse(api_.one("leases").at("metadata").at("annotations").at(kRecord).get<std::string>());
   }
   std::string pod() const { return api_.one("pods").at("metadata").at("name"); }
+  void edit_lease(const std::function<void(Json&)>& change) {
+    api_.edit("leases", FakeGateway::id_of("a"), change);
+  }
+  void lose_pod() {
+    api_.drop("pods", pod());
+    api_.cut_streams();
+  }
+  // Of the first call that does not begin over the broken stream.
+  static isogate_status run_after_loss(FakeGateway& gateway, FakeGateway::Box& box,
+                                       const std::string& command, std::string* said) {
+    isogate_status status = ISOGATE_LOST;
+    for (int tries = 0; tries < 3 && status == ISOGATE_LOST; ++tries)
+      status = status_of([&] { *said = gateway.run(box, command); }, said);
+    return status;
+  }
   void expect_nothing_left() const {
     for (const char* plural : {"pods", "leases", "persistentvolumeclaims", "networkpolicies"})
       EXPECT_TRUE(api_.all(plural).empty()) << plural;
@@ -310,6 +327,56 @@ TEST_F(K8sAdoption, APodThatWasNotTriedAgainstAllListenersIsReplaced) {
   EXPECT_EQ(gateway.run(again, "cat kept"), "mine\n");
 }
 
+TEST_F(K8sAdoption, APodThatAnotherGatewayMadeIsNotUsedUntilItWasTriedAgainstAllListenersHere) {
+  FakeGateway one(api_, "/one"), two(api_, "/two");
+  auto box = one.open();
+  one.evidence(box, "10.0.0.1:80 10.0.0.2:80");
+  one.run(box, "echo mine > kept");
+  lose_pod();
+  auto other = two.open();
+  two.evidence(other, "10.0.0.1:80");
+  two.run(other, "true");
+  const std::string its = uid();
+  std::string said;
+  EXPECT_EQ(run_after_loss(one, box, "true", &said), ISOGATE_UNAVAILABLE);
+  EXPECT_THAT(said, HasSubstr("give them the same `listen`"));
+  EXPECT_EQ(uid(), its) << "the other gateway uses it";
+  two.close(other, ISOGATE_CLOSE_STOP);
+  EXPECT_EQ(one.run(box, "cat kept"), "mine\n");
+}
+
+// The first one is recorded as if it had run as another group.
+TEST_F(K8sAdoption, APodThatDoesNotIsolateAsTheFirstServesNoCallAlsoIfItCannotBeRemoved) {
+  FakeGateway gateway(api_, "/state", R"("liveness_interval_sec": 0)");
+  auto before = gateway.left("echo mine > kept");
+  edit_lease([](Json& lease) {
+    Json& text = lease["metadata"]["annotations"][kRecord];
+    Json record = Json::parse(text.get<std::string>());
+    record["evidence"]["gid"] = 4711;
+    text = record.dump();
+  });
+  auto box = gateway.ready(ISOGATE_OPEN_KNOWN, before.handle);
+  lose_pod();
+  api_.fail_if(
+      [](const Heard& heard) {
+        return heard.method == "DELETE" && heard.target.find("/pods/") != std::string::npos;
+      },
+      FakeApi::Fault::kError);
+  std::string said;
+  EXPECT_EQ(run_after_loss(gateway, box, "echo ran > ran", &said), ISOGATE_UNAVAILABLE);
+  EXPECT_THAT(said, HasSubstr("does not isolate as the first one did"));
+  ASSERT_EQ(api_.all("pods").size(), 1u);
+  for (int calls = 0; calls < 2; ++calls) {
+    EXPECT_NE(status_of([&] { gateway.run(box, "echo ran > ran"); }), ISOGATE_OK);
+    EXPECT_NE(status_of([&] { gateway.read(box, "kept"); }), ISOGATE_OK);
+  }
+  ASSERT_EQ(api_.all("pods").size(), 1u);
+  EXPECT_FALSE(std::filesystem::exists(api_.workspace_of(pod()) + "/ran"));
+  api_.fail_if({}, FakeApi::Fault::kError);
+  EXPECT_EQ(status_of([&] { gateway.run(box, "true"); }), ISOGATE_UNAVAILABLE) << "nor the next one";
+  EXPECT_TRUE(api_.all("pods").empty());
+}
+
 // The FakeGateway's network is open, so that it refuses to deny egress.
 TEST_F(K8sAdoption, APodThatIsRefusedNowEndsWhenItWouldBeReAttached) {
   FakeGateway gateway(api_, "/state");
@@ -401,6 +468,34 @@ TEST_F(K8sAdoption, ACloseThatFailsLeavesASandboxThatCanOnlyBeClosed) {
   }
 }
 
+// The session would connect again from a backend host that is exiting.
+TEST_F(K8sAdoption, ACloseThatFailsReleasesTheRunner) {
+  FakeGateway gateway(api_, "/state", R"("liveness_interval_sec": 1, "liveness_patience_sec": 1)");
+  for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE}) {
+    auto box = gateway.used();
+    api_.fail_if([](const Heard& heard) { return heard.target.find("/leases/isg-") != std::string::npos; },
+                 FakeApi::Fault::kError);
+    EXPECT_EQ(status_of([&] { gateway.close(box, mode); }), ISOGATE_UNAVAILABLE);
+    api_.fail_if({}, FakeApi::Fault::kError);
+    api_.count_from_now();
+    api_.cut_streams();
+    std::this_thread::sleep_for(seconds(3));  // its liveness would be checked
+    for (size_t number = 1; number <= api_.counted(); ++number)
+      EXPECT_NE(api_.request(number), "GET pods/exec");
+    EXPECT_EQ(status_of([&] { gateway.close(box, ISOGATE_CLOSE_PURGE); }), ISOGATE_OK);
+  }
+}
+
+TEST_F(K8sAdoption, AThousandSandboxesCanBeStoppedInTheTimeOfAGatewaysEnd) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.used();
+  api_.count_from_now();
+  gateway.close(box, ISOGATE_CLOSE_STOP);
+  const ApiLimits limits;
+  const double most = limits.burst + limits.qps * static_cast<double>(budget::kCloseAll.count());
+  EXPECT_LE(1'000.0 * static_cast<double>(api_.counted()), most);
+}
+
 TEST_F(K8sAdoption, AStopFailsWhileItsPodRuns) {
   FakeGateway gateway(api_, "/state", R"("open_timeout_sec": 3)");
   auto box = gateway.used();
@@ -449,6 +544,24 @@ TEST_F(K8sAdoption, APurgeOfWhatWasNotUsedHereLeavesAnotherGatewaysWorkspace) {
   EXPECT_EQ(two.run(used, "cat kept"), "mine\n");
   two.close(used, ISOGATE_CLOSE_PURGE);
   EXPECT_TRUE(api_.all("leases").empty());
+}
+
+// Its front remembers the handle when another gateway has purged the sandbox, and begun another one.
+TEST_F(K8sAdoption, AHandleOfAPurgedSandboxLeadsToNoOtherAndItsEndIsFinished) {
+  FakeGateway one(api_, "/one"), two(api_, "/two");
+  const std::string handle = one.left().handle;
+  auto purged = two.used();
+  two.close(purged, ISOGATE_CLOSE_PURGE);
+  const auto expect_gone = [&] {
+    EXPECT_EQ(status_of([&] { one.open(ISOGATE_OPEN_ATTACH_ONLY, handle); }), ISOGATE_NO_SANDBOX);
+    EXPECT_EQ(status_of([&] { one.open(0, handle); }), ISOGATE_SANDBOX_LOST);
+    EXPECT_EQ(status_of([&] { one.open(ISOGATE_OPEN_KNOWN, handle); }), ISOGATE_SANDBOX_LOST);
+  };
+  expect_gone();
+  expect_nothing_left();
+  auto next = two.used("echo its > kept");
+  expect_gone();
+  EXPECT_EQ(two.run(next, "cat kept"), "its\n");
 }
 
 TEST_F(K8sAdoption, OnlyA404OfTheLeaseItselfIsALoss) {
@@ -516,6 +629,28 @@ TEST_F(K8sAdoption, AnotherGatewayAtWorkIsWaitedForAsLongAsWasWrittenAndNamed) {
             [&](Json& lease) { lease["spec"]["leaseDurationSeconds"] = 0; });
   EXPECT_EQ(gateway.ready(ISOGATE_OPEN_KNOWN, box.handle).flags, kRuns | kAttached)
       << "it was silent for too long";
+}
+
+TEST_F(K8sAdoption, AnOpenSandboxAlsoWaitsForAnotherGatewayAtWork) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.used("echo mine > kept");
+  const auto hold = [&](const char* holder) {
+    edit_lease([&](Json& lease) {
+      lease["spec"] = {{"holderIdentity", holder},
+                       {"leaseDurationSeconds", 180},
+                       {"renewTime", "2026-01-01T00:00:00.000000Z"}};
+    });
+  };
+  hold("somebody");
+  lose_pod();
+  std::thread other([&] {
+    std::this_thread::sleep_for(seconds(3));
+    hold("");
+  });
+  std::string said;
+  EXPECT_EQ(run_after_loss(gateway, box, "cat kept", &said), ISOGATE_OK);
+  EXPECT_EQ(said, "mine\n");
+  other.join();
 }
 
 TEST_F(K8sAdoption, AnOpeningEndsInItsTimeAndSaysWhatItWaitedFor) {

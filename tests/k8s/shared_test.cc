@@ -56,6 +56,19 @@ TEST_F(K8sShared, AnIdleStopOfOneGatewayLeavesWhatAnotherOneUses) {
   EXPECT_EQ(Caller(other, "a").out("cat kept"), "mine\n");
 }
 
+TEST_F(K8sShared, WhatAnotherGatewayHasPurgedAndBegunAgainCanStillBePurged) {
+  Gateway one(options()), two(options());
+  const Caller first(one, "a"), second(two, "a");
+  ASSERT_EQ(first.run("true").at("exit_code"), 0);
+  ASSERT_TRUE(succeeded(first.call("DELETE", "/sandboxes/a")));
+  ASSERT_EQ(second.run("true").at("exit_code"), 0);
+  ASSERT_TRUE(succeeded(second.call("DELETE", "/sandboxes/a?purge=true")));
+  ASSERT_EQ(second.run("echo its > kept").at("exit_code"), 0);
+  EXPECT_TRUE(succeeded(first.call("DELETE", "/sandboxes/a?purge=true")));
+  EXPECT_EQ(second.out("cat kept"), "its\n");
+  EXPECT_EQ(first.out("cat kept"), "its\n") << "the one of both";
+}
+
 TEST_F(K8sShared, AGatewayThatIsGoneKeepsNothingRunning) {
   if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gone(options());

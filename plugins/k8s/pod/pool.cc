@@ -95,8 +95,8 @@ bool Pool::is_orphaned(const Json& lease, const std::set<std::string>& living) {
          std::none_of(record.users.begin(), record.users.end(), is_used);
 }
 
-// A gateway that returns within the time re-attaches its pods. This gateway's front ends its own. One that
-// cannot be ended is logged.
+// A gateway that returns within the time re-attaches its pods. This gateway's front ends its own. What has
+// not ended by then, as on a lost node, is looked at again the next time.
 void Pool::stop_orphaned(const sdk::Call& call) {
   if (services_.config.workspace == Place::kEmptyDir) return;
   const auto living = services_.presence.all(call);
@@ -109,10 +109,10 @@ void Pool::stop_orphaned(const sdk::Call& call) {
       const auto known = orphaned_.find(id);
       still[id] = known == orphaned_.end() ? now : known->second;
       if (now - still[id] < seconds(services_.config.orphaned_after_sec)) continue;
-      services_.info("no gateway that used " + id + " is there any more: its pod is stopped");
       Parts parts = services_.any;
       parts.owner.sandbox_id = id;
-      SandboxPod(services_, parts, {}).end_unused(call);
+      if (SandboxPod(services_, parts, {}).end_unused(call))
+        services_.info("no gateway that used " + id + " is there any more: its pod was stopped");
     } catch (const sdk::Error& error) {
       if (error.status() == ISOGATE_CANCELLED) throw;
       services_.warn_once(id + " was left running: " + error.what());

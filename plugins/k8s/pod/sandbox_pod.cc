@@ -67,7 +67,7 @@ SandboxPod::Opened SandboxPod::open(const OpenWish& wish, const sdk::Call& call)
   try {
     in_time(call, [&](const sdk::Call& within) { opened = claim(wish, within); });
   } catch (...) {
-    if (!std::exchange(starting_, {}).empty()) discard_now();  // no next call waits for it: this object ends
+    if (!starting_.empty()) discard_now();  // no next call waits for it: this object ends
     throw;
   }
   return opened;
@@ -76,14 +76,15 @@ SandboxPod::Opened SandboxPod::open(const OpenWish& wish, const sdk::Call& call)
 SandboxPod::Opened SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
   refusal_ = wish.refusal;
   for (const auto since = Clock::now();; wait_for_others(call, since)) {
-    if (!lease_.find(call)) {
+    const bool there = lease_.find(call);
+    if (there && lease_.is_ending()) continue;
+    if (!there || (!wish.handle.empty() && wish.handle != lease_.uid())) {
       if (wish.known) lost();
       if (wish.attach_only || wish.unchanged) nothing_there(wish, call);
+      if (!wish.handle.empty()) lost();
       if (make_first(wish, call)) return {.fresh = true};
       continue;
     }
-    if (lease_.is_ending()) continue;
-    if (!wish.handle.empty() && wish.handle != lease_.uid()) lost();
     if (wish.attach_only) return attach(), Opened{.used_before = true};
     if (lease_.is_others()) continue;
     if (!parts_.image.empty()) check_image(call);
@@ -243,11 +244,10 @@ void SandboxPod::make(const sdk::Call& call) {
     const auto failure = std::current_exception();
     if (call.cancelled() && is_starting()) {
       release();
+      give_up();
     } else {
-      starting_.clear();
       discard_now();
     }
-    give_up();
     rethrow_as_ours(services_, failure);
   }
 }
@@ -331,7 +331,7 @@ bool SandboxPod::recreate(const std::string& why, const sdk::Call& call) {
   if (!lease_.hold(call)) return false;
   if (is_starting()) return make(call), true;
   if (!why.empty()) services_.warn("the pod " + lease_.record().pod + " of a sandbox is recreated: " + why);
-  discard_held(call);
+  while_held([&] { discard(call); });
   take_new_name();
   Record& record = lease_.record();
   record.users = {services_.holder};
@@ -341,22 +341,26 @@ bool SandboxPod::recreate(const std::string& why, const sdk::Call& call) {
   return true;
 }
 
-void SandboxPod::discard_held(const sdk::Call& call) {
+// With the Lease held, which a failure gives up.
+template <typename Work>
+void SandboxPod::while_held(const Work& work) {
   try {
-    discard(call);
+    work();
   } catch (...) {
     give_up();
     throw;
   }
 }
 
-// Removes what is recorded, and waits until nothing of it runs.
-void SandboxPod::discard(const sdk::Call& call, Patience patience) {
+// Removes what is recorded. False: something of it may still run.
+bool SandboxPod::discard(const sdk::Call& call, Patience patience) {
   const Record& record = lease_.record();
   release("the pod is removed");
   const std::string owner = owner_of(services_, record, parts_.lease_uid, call);
   const auto ending = remove_pods(services_, record, made_as().owner.sandbox_id, owner, call);
-  if (patience == Patience::kUntilGone) await_ends(ending, call);
+  if (patience == Patience::kNone) return ending.empty();
+  await_ends(ending, call);
+  return true;
 }
 
 void SandboxPod::await_ends(const std::vector<PodName>& pods, const sdk::Call& call) {
@@ -381,9 +385,13 @@ bool SandboxPod::clean_up(const char* failure, const Work& work) const noexcept 
   return false;
 }
 
+// One that stays is used by no call, of any gateway. With the Lease held, which is given up.
 void SandboxPod::discard_now() noexcept {
+  starting_.clear();
+  lease_.record().proof.reset();
   clean_up("a pod that could not be used stays until its sandbox's next call: ",
            [this](const sdk::Call& soon) { discard(soon, Patience::kNone); });
+  give_up();
 }
 
 // No gateway works on it any more.
@@ -397,56 +405,57 @@ void SandboxPod::give_up() noexcept {
 void SandboxPod::end(const sdk::Call& call) try {
   const auto lock = lock_for(mutex_, call);
   closing_ = true;
-  if (lease_.find(call)) return stop(call);
   release();
-  discard(call);
+  if (lease_.find(call))
+    stop(call);
+  else
+    discard(call);
 } catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
-void SandboxPod::end_unused(const sdk::Call& call) try {
+bool SandboxPod::end_unused(const sdk::Call& call) try {
   const auto lock = lock_for(mutex_, call);
   closing_ = true;
   const auto is_used = [&] { return lease_.is_held() || has(lease_.record().users, services_.holder); };
-  if (lease_.find(call)) stop(call, is_used);
+  return lease_.find(call) && stop(call, Patience::kNone, is_used);
 } catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());
 }
 
 // Held first: no gateway begins to use what is about to end. What the Lease records belongs to it, whether it
-// was opened here or not.
-void SandboxPod::stop(const sdk::Call& call, const std::function<bool()>& is_used) {
+// was opened here or not. False: something of it may still run, or others use it.
+bool SandboxPod::stop(const sdk::Call& call, Patience patience, const std::function<bool()>& is_used) {
   for (;;) {
     parts_.lease_uid = lease_.uid();
     if (is_used && is_used()) {
       lease_.record() = {};  // nothing of it is this object's
-      return;
+      return false;
     }
     if (lease_.is_others()) busy(lease_.holder());
     lease_.record().users = other_users(call);
     const bool shared = !lease_.record().users.empty();
     if (shared ? lease_.join(call) : lease_.hold(call)) {
-      if (shared) return release();
+      if (shared) return false;
       break;
     }
     call.check();
-    if (!lease_.find(call)) return discard(call);
+    if (!lease_.find(call)) return discard(call, patience);
   }
-  if (lease_.record().place().value_or(services_.config.workspace) == Place::kEmptyDir)
-    return end_place(call);
-  discard_held(call);
-  lease_.record().forget_pod();
+  if (lease_.record().place().value_or(services_.config.workspace) == Place::kEmptyDir) {
+    end_place(call);
+    return true;
+  }
+  bool ended = false;
+  while_held([&] { ended = discard(call, patience); });
+  if (ended) lease_.record().forget_pod();
   lease_.write(false, call);
+  return ended;
 }
 
 // With the Lease held; its files are removed with it.
 void SandboxPod::end_place(const sdk::Call& call) {
-  try {
-    remove_all(call);
-  } catch (...) {
-    give_up();
-    throw;
-  }
+  while_held([&] { remove_all(call); });
 }
 
 // Within open_timeout_sec; the error names what the call waited for. The mutex is held.
@@ -474,6 +483,7 @@ namespace {
 
 constexpr seconds kEnding{60};
 constexpr milliseconds kVolume{3'000};
+constexpr const char* kNotTried = "it was not tried against all listeners of this gateway";
 
 bool is_ending(const Json& object) { return member(object, "metadata").contains("deletionTimestamp"); }
 
@@ -608,22 +618,45 @@ isogate_evidence SandboxPod::measure_now(const isogate_evidence_request& request
 // It was measured, but not against all listeners of this gateway.
 isogate_evidence SandboxPod::replace_and_measure(const isogate_evidence_request& request,
                                                  const sdk::Call& call) {
-  if (!lease_.find(call) || lease_.uid() != parts_.lease_uid) lost();
-  if (lease_.is_ending()) unavailable("this sandbox is being removed: try again");
-  if (lease_.is_others()) busy(lease_.holder());
+  const std::string before = lease_.record().pod_uid;
+  find_own(call);
   if (!lease_.record().proof || !proven_)
     unavailable("nothing was measured before the first command of this sandbox");
-  const std::string why = "it was not tried against all listeners of this gateway";
-  if (!other_users(call).empty())
-    unavailable("another gateway uses the pod of this sandbox, and " + why + ": give them the same `listen`");
   if (ends_with_pod())
-    unavailable("the files of this sandbox are in its pod, and " + why +
-                ": end it with DELETE, or give it the "
-                "listeners that it had");
+    unavailable("the files of this sandbox are in its pod, and " + std::string(kNotTried) +
+                ": end it with DELETE, or give it the listeners that it had");
   proven_->gateway = GatewayAddresses::of(request);
-  if (!recreate(why, call)) busy("");
-  prove_again(call);
+  replace(before, kNotTried, call);
   return lease_.record().proof->evidence;
+}
+
+void SandboxPod::find_own(const sdk::Call& call) {
+  if (!lease_.find(call) || lease_.uid() != parts_.lease_uid) lost();
+  if (lease_.is_ending()) unavailable("this sandbox is being removed: try again");
+}
+
+// By one that another gateway has created since `before`, or by a new one.
+void SandboxPod::replace(const std::string& before, const std::string& why, const sdk::Call& call) {
+  for (const auto since = Clock::now();; wait_for_others(call, since)) {
+    find_own(call);
+    if (lease_.is_others()) continue;
+    check_place(call);
+    if (ends_with_pod()) {
+      if (!lease_.hold(call)) continue;
+      end_place(call);
+      lost();
+    }
+    const auto& proof = lease_.record().proof;
+    const bool tried = proof && proven_ && covers(proof->gateway.listeners, tried_of(proven_->gateway));
+    if (proof && !tried && !other_users(call).empty())
+      unavailable("another gateway uses the pod of this sandbox, and " + std::string(kNotTried) +
+                  ": give them the same `listen`");
+    if (tried && lease_.record().pod_uid != before && adopt(call)) {
+      if (join(call)) return suspicion_.clear();
+      continue;
+    }
+    if (recreate(why, call)) return prove_again(call);
+  }
 }
 
 // A pod that replaces a dead one must have the same isolation profile.
@@ -636,7 +669,6 @@ void SandboxPod::prove_again(const sdk::Call& call) {
     keep_proof(found, call);
   } catch (...) {
     discard_now();
-    give_up();
     throw;
   }
 }
@@ -651,6 +683,7 @@ void SandboxPod::keep_proof(const isogate_evidence& found, const sdk::Call& call
 void SandboxPod::purge(const sdk::Call& call, bool stranger) try {
   const auto lock = lock_for(mutex_, call);
   closing_ = true;
+  release();
   if (stranger && lease_.find(call) && has_others()) return forget_user();
   remove_all(call);
 } catch (const NetError&) {
@@ -820,28 +853,19 @@ void SandboxPod::relink(Use use, const sdk::Call& call) {
   if (link_) link_->close(why);
   link_.reset();
   if (!trusted) {
-    if (!lease_.find(call) || lease_.uid() != parts_.lease_uid) lost();
+    find_own(call);
     trusted = ends_with_pod() || has_others();  // its runner ends what this gateway's last session left
   }
   const bool same = lease_.record().pod_uid == before;
-  std::string other = trusted && same ? why_other(call) : "";
-  if (!starting_.empty()) other = "it was not looked at yet";
+  std::string other;
+  if (!lease_.record().proof)
+    other = "it was not measured";
+  else if (trusted && same)
+    other = why_other(call);
   if (trusted && same && other.empty()) link_ = reconnect(call);
   follow();
   if (link_) return suspicion_.clear();
-  if (!lease_.find(call) || lease_.uid() != parts_.lease_uid) lost();
-  if (lease_.is_ending()) unavailable("this sandbox is being removed: try again");
-  check_place(call);
-  if (lease_.is_others()) busy(lease_.holder());
-  if (ends_with_pod()) {
-    if (!lease_.hold(call)) busy("");
-    end_place(call);
-    lost();
-  }
-  // Another gateway may already have created the new one.
-  if (lease_.record().pod_uid != before && adopt(call) && join(call)) return suspicion_.clear();
-  if (!recreate(other.empty() ? why : other, call)) busy("");
-  prove_again(call);
+  replace(before, other.empty() ? why : other, call);
 }
 
 void SandboxPod::distrust(const Way& way, const std::string& why, bool now) noexcept try {

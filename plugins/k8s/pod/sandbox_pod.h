@@ -92,15 +92,17 @@ class SandboxPod {
   void distrust(const Way& way, const std::string& why, bool now) noexcept;
   // Its runner reports that something could not be killed: no further program starts there.
   void note_left() noexcept { left_ = true; }
-  // After each of these link() and evidence() throw, even if it fails; then it may be tried again.
+  // After each of these link() and evidence() throw, even if it fails; then it may be tried again. Each
+  // releases the runner first.
   //
   // Releases the runner: what it runs ends.
   void detach();
   // Ends and removes the pod, unless other gateways use it; the workspace stays where it is a claim. Throws
   // while something of it may still run.
   void end(const sdk::Call& call);
-  // The same of a sandbox that no gateway uses or works on, this one included; of others nothing.
-  void end_unused(const sdk::Call& call);
+  // The same of a sandbox that no gateway uses or works on, this one included; of others nothing. Waits for
+  // no end. False: something of it may still run.
+  bool end_unused(const sdk::Call& call);
   // Also removes the rest: pods, claim, policy, the objects that create them, and the Lease last. Throws
   // unless the API server has confirmed each removal. `stranger`: this gateway used nothing of it, so if
   // other gateways are on record it stays theirs.
@@ -125,7 +127,6 @@ class SandboxPod {
   std::vector<std::string> other_users(const sdk::Call& call);
   void forget_user() noexcept;
   void release(const char* why = "the sandbox is closed");
-  void stop(const sdk::Call& call, const std::function<bool()>& is_used = {});
   void check_image(const sdk::Call& call);
   void attach();
   Opened claim(const OpenWish& wish, const sdk::Call& call);
@@ -144,6 +145,8 @@ class SandboxPod {
   [[nodiscard]] bool is_settled(const std::string& pod_uid, const std::shared_ptr<sdk::RunnerLink>& link);
   isogate_evidence measure_now(const isogate_evidence_request& request, const sdk::Call& call);
   isogate_evidence replace_and_measure(const isogate_evidence_request& request, const sdk::Call& call);
+  void find_own(const sdk::Call& call);
+  void replace(const std::string& before, const std::string& why, const sdk::Call& call);
   void relink(Use use, const sdk::Call& call);
   void wait_for_others(const sdk::Call& call, std::chrono::steady_clock::time_point since);
   bool take(Pool& pool, const sdk::Call& call);
@@ -163,8 +166,11 @@ class SandboxPod {
   void follow();
   // Whether to wait until nothing of a pod runs: not if a call failed and no program has run in it.
   enum class Patience { kNone, kUntilGone };
-  void discard(const sdk::Call& call, Patience patience = Patience::kUntilGone);
-  void discard_held(const sdk::Call& call);
+  bool stop(const sdk::Call& call, Patience patience = Patience::kUntilGone,
+            const std::function<bool()>& is_used = {});
+  bool discard(const sdk::Call& call, Patience patience = Patience::kUntilGone);
+  template <typename Work>
+  void while_held(const Work& work);
   void discard_now() noexcept;
   void give_up() noexcept;
   template <typename Work>
