@@ -69,11 +69,15 @@ class RunnerSandbox : public sdk::Sandbox {
   // `surroundings`: of every program, below what a request says.
   explicit RunnerSandbox(Surroundings surroundings) : surroundings_(std::move(surroundings)) {}
 
-  // Throws what `verb` throws. If the runner ended before anything was sent, the verb is tried once more on
-  // the recreated one. If contact was lost later, it is reported as lost, with the runner's fate.
+  // Throws what `verb` throws. If that is_repeatable() and the runner has ended, the verb is tried once more
+  // on the recreated one. If contact was lost later, it is reported as lost, with the runner's fate.
   virtual void with_runner(const sdk::Call& call, const Verb& verb) = 0;
   // The same for a verb that waits for the end of a program.
   virtual void with_program(const sdk::Call& call, isogate_exec_result& result, const Verb& verb) = 0;
+  // Whether a verb that threw this had no effect, and delivered nothing.
+  static bool is_repeatable(const sdk::Error& error) {
+    return error.status() == ISOGATE_UNAVAILABLE && dynamic_cast<const sdk::BrokenOff*>(&error) == nullptr;
+  }
   // Its runner, if it is connected now; else null.
   virtual std::shared_ptr<sdk::RunnerLink> runner_if_connected() = 0;
 

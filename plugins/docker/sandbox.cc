@@ -55,7 +55,7 @@ void Sandbox::with_runner(const sdk::Call& call, const Verb& verb) {
       const bool alive = way.link->alive();
       if (!alive && error.status() == ISOGATE_LOST) tell_loss(way, error, call);
       if (!alive || way.link->spent()) container_->lose(way, milliseconds(0));
-      if (alive || error.status() != ISOGATE_UNAVAILABLE || tries > 0) throw;
+      if (alive || !is_repeatable(error) || tries > 0) throw;
     }
   }
 }

@@ -22,7 +22,7 @@ void Sandbox::serve(Use use, const sdk::Call& call, const Verb& verb) {
         throw;
       }
       if (error.status() == ISOGATE_CANCELLED) throw;
-      if (error.status() == ISOGATE_UNAVAILABLE && tries == 0) continue;
+      if (is_repeatable(error) && tries == 0) continue;
       if (error.status() != ISOGATE_LOST) throw;
       const std::string text = error.what();
       const bool told =
@@ -43,7 +43,7 @@ void Sandbox::beside_programs(const sdk::Call& call, const Verb& verb) {
     try {
       return verb(*link);
     } catch (const sdk::Error& error) {
-      if (link->alive() || error.status() != ISOGATE_UNAVAILABLE || tries > 0) throw;
+      if (link->alive() || !is_repeatable(error) || tries > 0) throw;
     }
   }
 }

@@ -32,8 +32,10 @@ void ClientCall::not_sent() {
 void ClientCall::lost(const std::string& why) {
   connection_.leave(pending_);
   deliver_last(Clock::now() + kGrace);
-  throw Error(plan_.kind == Kind::kReads ? ISOGATE_UNAVAILABLE : ISOGATE_LOST,
-              "contact with the runner was lost: " + why);
+  if (plan_.kind != Kind::kReads) throw Error(ISOGATE_LOST, "contact with the runner was lost: " + why);
+  if (plan_.passes_out || received() != 0 || entries_ != 0)
+    throw BrokenOff("contact with the runner was lost before everything had come: " + why);
+  throw Error(ISOGATE_UNAVAILABLE, "contact with the runner was lost: " + why);
 }
 
 const isogate_runner_result& ClientCall::await_result() {

@@ -22,6 +22,7 @@ struct Plan {
   int feed_fd = -1;                       // goes out as DATA
   std::array<int, 2> out_fds = {-1, -1};  // DATA of stdout and stderr goes there
   int control_fd = -1;
+  bool passes_out = false;           // a descriptor for stdout went with the request
   uint64_t most_bytes = UINT64_MAX;  // on stdout
   bool ends_with_reader = false;     // without a reader the call is cancelled
   // WRITE: END is sent when the body is complete. Of a pipe sent with the request, only the end of its

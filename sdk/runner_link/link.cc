@@ -231,7 +231,10 @@ void Link::take_end(const ClientCall& client_call, const isogate_runner_result& 
 
 void Link::read(const Call& call, const isogate_file_request& request, isogate_entry& entry) {
   check(request);
-  Plan plan{.kind = Kind::kReads, .most_bytes = request.limit, .ends_with_reader = !passes_};
+  Plan plan{.kind = Kind::kReads,
+            .passes_out = passes_ && request.limit != 0,
+            .most_bytes = request.limit,
+            .ends_with_reader = !passes_};
   if (!passes_) plan.out_fds[0] = request.fd;
   ClientCall client_call(connection_, call, plan);
   const auto& answer = run_file(client_call, ISOGATE_RUNNER_READ, request, passes_ ? request.fd : -1);

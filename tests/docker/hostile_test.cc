@@ -66,6 +66,23 @@ TEST_F(Hostile, WhatARunnerMakesUpIsRefusedInLittleMemory) {
   EXPECT_EQ(other.out("echo fine"), "fine\n");
 }
 
+// What the next container answers would come behind the first part.
+TEST_F(Hostile, WhatARunnerBreaksOffIsNotRepeatedIntoTheSameAnswer) {
+  Gateway gateway(with_hostile_runners());
+  const Caller me(gateway, "x");
+  me.run("mkdir ev''il-halflist; touch ev''il-halflist/a; printf content > ev''il-halfread");
+  const auto list = [&] { return me.post("/workspace/list", {{"path", "evil-halflist"}}); };
+  for (const Answer& broken : {list(), me.read("evil-halfread")}) {
+    EXPECT_TRUE(test::refused(broken, 503, "backend_unavailable")) << broken.text;
+    EXPECT_EQ(broken.body.at("error").at("retryable"), true);
+    EXPECT_THAT(broken.text, HasSubstr("contact with the runner was lost"));
+  }
+  const Answer whole = list();
+  EXPECT_TRUE(succeeded(whole));
+  EXPECT_EQ(whole.body.at("entries").size(), 1u) << whole.text;
+  EXPECT_EQ(me.content("evil-halfread"), "content");
+}
+
 // Of X's container only its first process is accepted, whoever connects.
 TEST_F(Hostile, OnlyTheRunnerIsAccepted) {
   const GatewayOptions keep = lasting("", "on_shutdown: keep");

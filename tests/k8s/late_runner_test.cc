@@ -1,5 +1,6 @@
-// A runner that does not answer when its exec must end.
+// A runner that does not answer when its exec must end, or that ends before its call.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <thread>
@@ -37,6 +38,37 @@ TEST_F(K8sLateRunner, CostsItsPodAtOnce) {
   api_.await_signal();
   api_.count_from_now();
   EXPECT_EQ(gateway.run(box, "echo again"), "again\n");
+}
+
+// From the next pod it would come behind the first part.
+TEST_F(K8sLateRunner, AReadThatItBreaksOffIsNotRepeated) {
+  constexpr size_t kSize = 32'000'000;
+  FakeGateway gateway(api_, "/state", R"("liveness_interval_sec": 0)");
+  auto box = gateway.used("head -c " + std::to_string(kSize) + " /dev/zero > large");
+  const std::string name = pod();
+  auto pipe = make_pipe();
+  ASSERT_TRUE(pipe.ok());
+  size_t came = 0;
+  std::thread reader([&] {
+    char piece[4096];
+    for (ssize_t size = 0; (size = ::read(pipe->read.get(), piece, sizeof piece)) > 0;) {
+      if (came == 0) api_.drop("pods", name);
+      came += static_cast<size_t>(size);
+    }
+  });
+  const isogate_call call{sizeof call, api_.hanging(), INT64_MAX, {}};
+  isogate_file_request request{};
+  request.struct_size = sizeof request;
+  request.path = sdk::str("large");
+  request.limit = UINT64_MAX;
+  request.fd = pipe->write.get();
+  request.complete_fd = -1;
+  isogate_entry entry{};
+  entry.struct_size = sizeof entry;
+  EXPECT_EQ(status_of([&] { box.sandbox->read(sdk::Call(call), request, entry); }), ISOGATE_UNAVAILABLE);
+  pipe->write.reset();
+  reader.join();
+  EXPECT_LT(came, kSize);
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ Outcome outcome_of(const std::function<void(Outcome&)>& call) {
   } catch (const sdk::Error& error) {
     outcome.status = error.status();
     outcome.message = error.what();
+    outcome.broke_off = dynamic_cast<const sdk::BrokenOff*>(&error) != nullptr;
   }
   return outcome;
 }

@@ -41,6 +41,7 @@ struct Pipe {
 struct Outcome {
   isogate_status status = ISOGATE_OK;
   std::string message;
+  bool broke_off = false;  // it was a BrokenOff
   isogate_exec_result exec{};
   isogate_entry entry{};
   uint64_t written = 0;

@@ -114,6 +114,39 @@ TEST(RunnerLinkFiles, AWatchThatIsLostIsNotUnavailable) {
   EXPECT_EQ(files.watch(out.writer).get().status, ISOGATE_UNAVAILABLE) << "nothing was sent";
 }
 
+// Repeated into the same descriptor, the first part would come twice.
+TEST(RunnerLinkFiles, AReadIsRepeatableUntilSomethingMayHaveCome) {
+  const auto lost = [](uint32_t flags, uint64_t limit, std::string_view came) {
+    Files files(flags);
+    Pipe out;
+    auto done = files.read(out.writer, 0, limit);
+    files.asked();
+    if (!came.empty()) files.say(came);
+    files.peer.close();
+    const Outcome outcome = done.get();
+    EXPECT_EQ(outcome.status, ISOGATE_UNAVAILABLE) << outcome.message;
+    if (flags == 0) {
+      EXPECT_EQ(out.read_all(), came);
+    }
+    return outcome;
+  };
+  EXPECT_FALSE(lost(0, 100, "").broke_off);
+  EXPECT_TRUE(lost(0, 100, "cont").broke_off);
+  EXPECT_TRUE(lost(kAble, 100, "").broke_off) << "the runner has the descriptor";
+  EXPECT_FALSE(lost(kAble, 0, "").broke_off) << "it asks for no bytes";
+}
+
+TEST(RunnerLinkFiles, AReadThatWasNotSentIsRepeatable) {
+  for (const uint32_t flags : {0u, kAble}) {
+    Files files(flags);
+    Pipe out;
+    files.peer.close();
+    const Outcome outcome = files.read(out.writer).get();
+    EXPECT_EQ(outcome.status, ISOGATE_UNAVAILABLE) << outcome.message;
+    EXPECT_FALSE(outcome.broke_off) << outcome.message;
+  }
+}
+
 TEST(RunnerLinkFiles, AReadThatDoesNotComeWholeIsAnError) {
   Files files;
   Pipe out;

@@ -101,6 +101,20 @@ TEST(RunnerLinkList, MoreThanWasAskedForEndsTheConnection) {
   EXPECT_EQ(listing.kept.count, 2u);
 }
 
+// Repeated into the same sink, the first entries would come twice.
+TEST(RunnerLinkList, AListingIsRepeatableUntilAnEntryHasCome) {
+  for (const bool came : {false, true}) {
+    Listing listing;
+    auto done = listing.start();
+    if (came) listing.say(entry("a"));
+    listing.peer.close();
+    const Outcome outcome = done.get();
+    EXPECT_EQ(outcome.status, ISOGATE_UNAVAILABLE) << outcome.message;
+    EXPECT_EQ(outcome.broke_off, came) << outcome.message;
+    EXPECT_EQ(listing.kept.count, came ? 1u : 0u);
+  }
+}
+
 TEST(RunnerLinkList, AHostThatTakesNoMoreCancelsIt) {
   Listing listing;
   listing.kept.refuse_at = 2;
@@ -155,7 +169,7 @@ TEST(RunnerLinkList, EntriesBeyondTheCreditEndTheConnection) {
   EXPECT_EQ(beside.get().status, ISOGATE_LOST);
   EXPECT_NE(listing.link->why().find("credit"), std::string::npos) << listing.link->why();
   release.set_value();
-  EXPECT_EQ(done.get().status, ISOGATE_UNAVAILABLE);
+  EXPECT_TRUE(done.get().broke_off);
 }
 
 TEST(RunnerLinkList, EvidenceIsTakenAsMeasured) {

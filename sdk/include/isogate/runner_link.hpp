@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "isogate/backend.hpp"
@@ -76,6 +77,13 @@ struct ResumeOptions {
 std::unique_ptr<RunnerStream> resumable_stream(RunnerDial dial, const ResumeOptions& options,
                                                const Call& call);
 
+// Contact was lost after a read or a listing may have delivered a part. The client may call again, so the status
+// is ISOGATE_UNAVAILABLE; the backend must not: the descriptor or the sink would get that part twice.
+class BrokenOff final : public Error {
+ public:
+  explicit BrokenOff(std::string message) : Error(ISOGATE_UNAVAILABLE, std::move(message)) {}
+};
+
 // One connection to one runner. Any number of threads may call it at once. It has no thread of its own: one of
 // the threads that wait for a reply reads for all.
 class RunnerLink {
@@ -88,9 +96,10 @@ class RunnerLink {
       std::chrono::milliseconds killed = std::chrono::milliseconds(10'000));
   virtual ~RunnerLink() = default;  // no call of it is running
 
-  // The verbs of backend.h. When contact is lost, an exec that may have started throws ISOGATE_LOST, and a call
-  // that cannot have started throws ISOGATE_UNAVAILABLE. A call that does not end within ten seconds of its
-  // cancellation ends the connection; for an exec the time is `killed` of connect().
+  // The verbs of backend.h. When contact is lost, an exec or a change that may have begun throws ISOGATE_LOST, a
+  // read or a listing that may have delivered something BrokenOff, and any other call ISOGATE_UNAVAILABLE: it may
+  // be repeated. A call that does not end within ten seconds of its cancellation ends the connection; for an exec
+  // the time is `killed` of connect().
   virtual void exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) = 0;
   virtual void read(const Call& call, const isogate_file_request& request, isogate_entry& entry) = 0;
   virtual uint64_t write(const Call& call, const isogate_file_request& request) = 0;
