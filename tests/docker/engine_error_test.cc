@@ -7,9 +7,7 @@
 namespace isogate::docker {
 namespace {
 
-std::string said_with(const std::string& body) {
-  return refusal("remove it", 500, body, ISOGATE_UNAVAILABLE).what();
-}
+std::string said_with(const std::string& body) { return refusal("remove it", 500, body).what(); }
 
 TEST(EngineErrors, HaveTheEnginesMessageOrTheWholeAnswer) {
   EXPECT_EQ(said_with(R"({"message": "gone"})"), "cannot remove it: the Engine answered 500: gone");

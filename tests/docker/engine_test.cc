@@ -36,8 +36,7 @@ TEST_F(SharedEngine, AContainerLivesAndDies) {
   engine_->rename(id, name, usual());
   EXPECT_EQ(engine_->inspect(name, usual())["Id"], id);
   const Json taken{{"Image", "isogate-test:small"}, {"Cmd", {"true"}}};
-  EXPECT_EQ(failure_of([&] { engine_->create_container(name, taken, usual()); }).status,
-            ISOGATE_ALREADY_EXISTS);
+  EXPECT_EQ(failure_of([&] { engine_->create_container(name, taken, usual()); }).http_status, 409);
 
   std::thread killer([&] {
     std::this_thread::sleep_for(milliseconds(200));
@@ -94,8 +93,7 @@ TEST_F(SharedEngine, VolumesAndNetworksComeAndGo) {
 
   const std::string id = engine_->create_network(name, Json{{"Internal", true}}, usual());
   EXPECT_EQ(engine_->inspect_network(name, usual())["Id"], id);
-  EXPECT_EQ(failure_of([&] { engine_->create_network(name, Json::object(), usual()); }).status,
-            ISOGATE_ALREADY_EXISTS);
+  EXPECT_EQ(failure_of([&] { engine_->create_network(name, Json::object(), usual()); }).http_status, 409);
   const std::string box = create({{"HostConfig", {{"NetworkMode", name}}}});
   engine_->remove(box, true, true, usual());
   engine_->remove_network(name, usual());

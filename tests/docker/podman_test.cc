@@ -63,7 +63,7 @@ TEST_F(Podman, AnswersConflictsWith500) {
   engine_->rename(id, name, usual());
   const Json taken{{"Image", "isogate-test:small"}, {"Cmd", {"true"}}};
   const Failure again = failure_of([&] { engine_->create_container(name, taken, usual()); });
-  EXPECT_EQ(again.status, ISOGATE_ALREADY_EXISTS) << again.message;
+  EXPECT_EQ(again.status, ISOGATE_UNAVAILABLE) << again.message;
   EXPECT_EQ(failure_of([&] { engine_->kill(id, "TERM", usual()); }).status, ISOGATE_UNAVAILABLE);
   EXPECT_EQ(failure_of([&] {
               engine_->exec_create(id, Json{{"Cmd", {"true"}}}, usual());

@@ -71,7 +71,7 @@ void look_at_json(const std::string& text) {
 
 void look_at_error(const std::string& body) {
   for (const int status : {200, 304, 400, 403, 404, 409, 429, 500, 501, 599}) {
-    const NetError error = refusal("ask", status, body, ISOGATE_ALREADY_EXISTS);
+    const NetError error = refusal("ask", status, body);
     require(error.status() != ISOGATE_OK && error.http_status() == status && !error.maybe_done());
     require(is_printable(std::string(error.what())) && std::strlen(error.what()) < 500);
     require((error.status() == ISOGATE_NOT_FOUND) == (status == 404));

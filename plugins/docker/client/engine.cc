@@ -73,12 +73,8 @@ std::string Engine::create_container(const std::string& name, const Json& body, 
                                      const std::string& platform) {
   const std::string attempt = "create " + quoted("container", name);
   const std::string of_platform = platform.empty() ? "" : "&platform=" + percent_encode(platform);
-  EngineRequest request{attempt,
-                        "POST",
-                        "/containers/create?name=" + in_path(name) + of_platform,
-                        {201},
-                        dump(body, attempt),
-                        ISOGATE_ALREADY_EXISTS};
+  EngineRequest request{
+      attempt, "POST", "/containers/create?name=" + in_path(name) + of_platform, {201}, dump(body, attempt)};
   return id_in(pool_->json(request, budget), attempt);
 }
 
@@ -121,7 +117,7 @@ std::optional<Json> Engine::find(const std::string& id, const Budget& budget) {
 
 void Engine::rename(const std::string& id, const std::string& name, const Budget& budget) {
   const std::string path = "/containers/" + in_path(id) + "/rename?name=" + in_path(name);
-  pool_->text({"rename " + quoted("container", id), "POST", path, {204}, "", ISOGATE_ALREADY_EXISTS}, budget);
+  pool_->text({"rename " + quoted("container", id), "POST", path, {204}}, budget);
 }
 
 std::vector<Json> Engine::list(const std::vector<LabelFilter>& labels, const Budget& budget) {
@@ -221,8 +217,7 @@ std::string Engine::create_network(const std::string& name, const Json& body, co
                                    "POST",
                                    "/networks/create",
                                    {200, 201},
-                                   dump(named, "create " + quoted("network", name)),
-                                   ISOGATE_ALREADY_EXISTS},
+                                   dump(named, "create " + quoted("network", name))},
                                   budget);
   return in_path(text_at(answer, "Id"));
 }

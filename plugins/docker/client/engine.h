@@ -4,11 +4,11 @@
 // Any thread, concurrently: each call takes a connection from a small pool, or makes one. Every call takes a
 // Budget, which bounds connecting, sending and receiving: no caller hangs on a stopped Engine.
 //
-// Errors are NetError (engine_error.h): ISOGATE_NOT_FOUND for a 404, ISOGATE_ALREADY_EXISTS where a name
-// is taken, ISOGATE_UNAVAILABLE when the Engine cannot be reached, is late, breaks off, sends an invalid
-// response or a 5xx, or the object's state does not allow it (other 409s), ISOGATE_CANCELLED. maybe_done()
-// reports that it may have happened nevertheless. Responses are bounded to 16 MiB. A GET over a connection
-// that turns out dead is repeated once on a new one; no other request is.
+// Errors are NetError (engine_error.h): ISOGATE_NOT_FOUND for a 404, ISOGATE_UNAVAILABLE when the Engine
+// cannot be reached, is late, breaks off, sends an invalid response or a 5xx, or when a name is taken or the
+// object's state does not allow it (409), ISOGATE_CANCELLED. maybe_done() reports that it may have happened
+// nevertheless. Responses are bounded to 16 MiB. A GET over a connection that turns out dead is repeated once
+// on a new one; no other request is.
 #pragma once
 
 #include <chrono>

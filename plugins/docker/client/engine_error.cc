@@ -14,12 +14,7 @@ std::string message_of(std::string_view body) {
   return message.is_string() ? message.get<std::string>() : std::string(body);
 }
 
-isogate_status status_of(int http_status, const std::string& reason, isogate_status conflict) {
-  // podman's 409.
-  const bool taken = reason.find("already in use") != std::string::npos ||
-                     reason.find("already used") != std::string::npos ||
-                     reason.find("already exists") != std::string::npos;
-  if (http_status == 500 && taken && conflict == ISOGATE_ALREADY_EXISTS) return conflict;
+isogate_status status_of(int http_status) {
   switch (http_status) {
     case 400:
       return ISOGATE_INVALID_ARGUMENT;
@@ -29,7 +24,6 @@ isogate_status status_of(int http_status, const std::string& reason, isogate_sta
     case 404:
       return ISOGATE_NOT_FOUND;
     case 409:
-      return conflict;
     case 429:
       return ISOGATE_UNAVAILABLE;
     case 501:
@@ -41,10 +35,9 @@ isogate_status status_of(int http_status, const std::string& reason, isogate_sta
 
 }  // namespace
 
-NetError refusal(const std::string& attempt, int http_status, std::string_view body,
-                 isogate_status conflict) {
+NetError refusal(const std::string& attempt, int http_status, std::string_view body) {
   const std::string reason = one_line(message_of(body));
-  return {status_of(http_status, reason, conflict),
+  return {status_of(http_status),
           "cannot " + attempt + ": the Engine answered " + std::to_string(http_status) +
               (reason.empty() ? "" : ": " + reason),
           http_status, true};

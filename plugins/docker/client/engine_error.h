@@ -9,9 +9,7 @@ namespace isogate::docker {
 using net::NetError;
 using net::one_line;
 
-// An answer other than the wanted one: "cannot `attempt`: the Engine answered 409: …". `conflict` is what a
-// 409 means for this attempt.
-NetError refusal(const std::string& attempt, int http_status, std::string_view body,
-                 isogate_status conflict = ISOGATE_UNAVAILABLE);
+// An answer other than the wanted one: "cannot `attempt`: the Engine answered 409: …".
+NetError refusal(const std::string& attempt, int http_status, std::string_view body);
 
 }  // namespace isogate::docker

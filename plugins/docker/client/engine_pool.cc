@@ -148,7 +148,7 @@ void Engine::Pool::refuse(const EngineRequest& request, EngineReply& reply, cons
   }
   const std::string body = reply.connection->read_reason(kReasonMost, budget);
   give(std::move(reply.connection));
-  if (!about_versions(status, body)) throw refusal(request.attempt, status, body, request.conflict);
+  if (!about_versions(status, body)) throw refusal(request.attempt, status, body);
   forget();
   throw NetError(ISOGATE_UNAVAILABLE, "it is another Engine now: " + one_line(body));
 }

@@ -23,7 +23,6 @@ struct EngineRequest {
   std::string method, path;
   std::vector<int> good;  // the statuses of success
   std::string body;
-  isogate_status conflict = ISOGATE_UNAVAILABLE;  // what a 409 means
   bool upgrade = false;
   Engine::ArchiveProducer produce;
   bool versioned = true;
