@@ -27,6 +27,9 @@ struct EngineKind {
 struct Services {
   Services(sdk::Host host_, Config config_, EngineAddress address)
       : host(host_), config(std::move(config_)), engine(std::move(address)) {}
+  Services(const Services&) = delete;
+  Services& operator=(const Services&) = delete;
+  ~Services() { watch.stop(); }  // it begins work in the background, which uses it
 
   sdk::Host host;
   const Config config;
@@ -76,7 +79,7 @@ struct Services {
 
  public:
   Watch watch{*this};
-  Background background{host};  // the last member: it ends first
+  Background background{host};  // the last member: its work uses the others
 };
 
 // For the handler of that error. A refusal of the Engine is never the caller's mistake: other statuses than

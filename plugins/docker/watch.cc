@@ -43,9 +43,14 @@ std::string with_memory(const std::string& how, bool out_of_memory) {
 
 Watch::Watch(Services& services) : services_(services), end_(or_throw(make_event())) {}
 
-Watch::~Watch() {
+void Watch::stop() {
   signal_event(end_.get());
-  if (thread_.joinable()) thread_.join();
+  std::thread thread;
+  {
+    const std::lock_guard lock(mutex_);
+    thread.swap(thread_);
+  }
+  if (thread.joinable()) thread.join();
 }
 
 void Watch::add(const std::string& id, const std::string& name, const std::string& shape,
@@ -119,16 +124,18 @@ void Watch::on_event(const std::string& id, const std::string& what, const std::
 
 // A container that is weakened while it runs, or gets a network, is ended.
 void Watch::look_whether_changed(const std::string& id) {
-  std::string shape;
+  std::string name, shape;
   {
     const std::lock_guard lock(mutex_);
     const auto found = watched_.find(id);
     if (found == watched_.end()) return;
+    name = found->second.name;
     shape = found->second.shape;
   }
   const auto seen = services_.engine.find(id, Budget(Budget::kUsual, end_.get()));
   if (!seen || member(member(*seen, "State"), "Running") != Json(true) || shape_of(*seen) == shape) return;
   report_end(id, "its container's settings were changed from outside");
+  services_.kill(id, name, std::chrono::milliseconds(0));
 }
 
 void Watch::take_stock() {

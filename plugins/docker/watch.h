@@ -26,11 +26,13 @@ class Watch {
   explicit Watch(Services& services);  // borrowed
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
-  ~Watch();  // ends the thread, whatever the Engine does
+  ~Watch() { stop(); }
+  // Ends the thread, whatever the Engine does: nothing is reported any more.
+  void stop();
 
   // Any thread. `link` is closed when the container `id` has ended, unless forget() was first; a later add()
   // replaces an earlier one. The name is for the log. `shape`: shape_of() it; one that the Engine describes
-  // otherwise counts as ended.
+  // otherwise counts as ended, and is killed.
   void add(const std::string& id, const std::string& name, const std::string& shape,
            const std::shared_ptr<sdk::RunnerLink>& link);
   void forget(const std::string& id);

@@ -64,6 +64,17 @@ TEST_F(Changed, MoreMemoryWhileItRuns) {
   });
 }
 
+TEST_F(Changed, MoreMemoryWhileItIsIdle) {
+  Gateway gateway(with());
+  const Caller me(gateway, "a");
+  me.run("echo kept > kept");
+  const std::string before = container_of(gateway, "a");
+  docker({"update", "--memory", "1g", "--memory-swap", "2g", before});
+  EXPECT_TRUE(eventually(10, [&] { return running().empty(); })) << gateway.log();
+  EXPECT_EQ(me.out("cat kept"), "kept\n");
+  EXPECT_NE(container_of(gateway, "a"), before);
+}
+
 TEST_F(Changed, MoreMemoryWhileTheEnginesEventsCouldNotBeFollowed) {
   const std::string address = std::getenv(variable_);
   if (!address.starts_with("unix://")) GTEST_SKIP() << "the Engine is not at a Unix socket";
