@@ -73,6 +73,15 @@ TEST_F(GateTest, AStrangerGetsNothingAndTheWaitEnds) {
   ::close(stranger);
 }
 
+// Another one waits at every look, as of a program that connects without end.
+TEST_F(GateTest, StrangersThatKeepComingDoNotProlongTheWait) {
+  Gate gate(directory.get());
+  const Fd strangers[] = {Fd(dial(directory.get())), Fd(dial(directory.get())), Fd(dial(directory.get()))};
+  for (const Fd& each : strangers) ASSERT_TRUE(each);
+  EXPECT_FALSE(gate.accept(1, milliseconds(0), sdk::Call(kGateCall)));
+  EXPECT_EQ(gate.strangers(), 1u);
+}
+
 TEST_F(GateTest, WaitingEndsWhenTheCallIsCancelled) {
   Gate gate(directory.get());
   const Fd cancel = std::move(*make_event());

@@ -79,6 +79,7 @@ Fd Gate::accept(int pid, std::chrono::milliseconds patience, const sdk::Call& ca
     if (outcome == net::Budget::Outcome::kCancelled) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
     if (outcome == net::Budget::Outcome::kLate) return {};
     if (Fd peer = accept_one(pid)) return peer;
+    if (budget.over()) return {};
   }
 }
 
