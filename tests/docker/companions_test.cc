@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <sstream>
+#include <thread>
 
 #include "lib/fd.h"
 #include "plugins/docker/container/seccomp.h"
@@ -142,6 +143,27 @@ TEST_F(WithCompanions, OneThatDiesIsStartedAgain) {
   EXPECT_TRUE(eventually(20, [&] { return engine_->inspect(id, usual()).at("State").at("Running") == true; }))
       << gateway.log();
   EXPECT_THAT(gateway.log(), HasSubstr("ended with exit code 137"));
+}
+
+// The waits for its end broke off three times; its first end is answered as the first.
+TEST_F(WithCompanions, ContactLostWithTheEngineIsNoEndOfACompanion) {
+  const std::string address = std::getenv(variable_);
+  if (!address.starts_with("unix://")) GTEST_SKIP() << "the Engine is not at a Unix socket";
+  EngineProxy proxy(address.substr(7));
+  proxy.fail_all("POST /containers/*/wait", Fault::kReset);
+  test::GatewayOptions options = with(db());
+  options.env = {{"DOCKER_HOST", proxy.address()}};
+  Gateway gateway(options);
+  const Caller me(gateway, "a");
+  me.run("true");
+  ASSERT_TRUE(gateway.logs("is looked at again", 20)) << gateway.log();
+  std::this_thread::sleep_for(seconds(8));
+  proxy.heal();
+  const std::string id = only("companion").at("Id");
+  engine_->kill(id, "KILL", usual());
+  const auto is_up = [&] { return engine_->inspect(id, usual()).at("State").at("Running") == true; };
+  EXPECT_LT(test::seconds_of([&] { EXPECT_TRUE(eventually(30, is_up)) << gateway.log(); }), 15)
+      << "the fourth start is 25 s after the third";
 }
 
 TEST_F(WithCompanions, PostStartRunsInTheSandboxOnceTheCompanionIsHealthy) {

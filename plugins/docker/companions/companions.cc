@@ -93,17 +93,26 @@ void Companions::tend(const Companion& companion) noexcept {
   }
 }
 
+// Lost contact with the Engine is not the end of the companion.
 void Companions::keep_up(const Companion& companion) {
-  for (int again = 0;; ++again) {
+  std::string logged;  // an Engine that is away for long is reported once
+  for (int again = 0;;) {
+    bool known = true;
+    std::string why;
     try {
       once(companion);
+    } catch (const NetError& error) {
+      known = error.http_status() != 0;
+      why = error.what();
     } catch (const std::exception& error) {
-      if (call_.cancelled()) return;
-      services_.warn(named(companion) + " is not up: " + error.what());
+      why = error.what();
     }
     if (call_.cancelled()) return;
-    if (again == kStartsAgain) break;
-    if (is_signalled(stop_.get(), kBefore[again])) return;
+    if (!why.empty() && (known || why != logged))
+      services_.warn(named(companion) + (known ? " is not up: " : " is looked at again in 5 s: ") + why);
+    logged = why;
+    if (known && again == kStartsAgain) break;
+    if (is_signalled(stop_.get(), known ? kBefore[again++] : kLookLater)) return;
   }
   services_.warn(named(companion) + " was started " + std::to_string(1 + kStartsAgain) +
                  " times: it stays down until the sandbox's container is recreated");
