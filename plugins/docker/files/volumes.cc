@@ -99,12 +99,11 @@ bool is_being_made(int directory) {
 
 }  // namespace
 
-void remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget) {
-  net::unless_gone([&] {
-    const Json seen = services.engine.inspect(name + ".filler", budget);
-    if (carries(seen.value("Config", Json::object()).value("Labels", Json()), owner))
-      services.engine.remove(seen.value("Id", ""), true, true, budget);
-  });
+bool remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget) {
+  const auto seen = services.engine.find(name + ".filler", budget);
+  if (!seen || !carries(seen->value("Config", Json::object()).value("Labels", Json()), owner)) return false;
+  net::unless_gone([&] { services.engine.remove(seen->value("Id", ""), true, true, budget); });
+  return true;
 }
 
 void with_filler(Services& services, const Owner& owner, const std::string& name, Json body,
@@ -114,16 +113,23 @@ void with_filler(Services& services, const Owner& owner, const std::string& name
   body["Labels"] = labels_of(owner, "filler");
   body["HostConfig"]["NetworkMode"] = "none";
   remove_filler(services, owner, name, budget);  // of a gateway that was killed
+  const auto undo = [&](bool unsure) {
+    try {
+      await_late(unsure, Budget(kFillerPatience),
+                 [&] { return remove_filler(services, owner, name, Budget(kFillerPatience)); });
+    } catch (const NetError& error) {
+      services.warn("the container " + name + ".filler stays for now: " + error.what());
+    }
+  };
   std::string id;
   try {
     id = services.engine.create_container(name + ".filler", body, budget, platform);
     work(id);
+  } catch (const NetError& error) {
+    undo(id.empty() && error.maybe_done());
+    throw;
   } catch (...) {
-    try {
-      remove_filler(services, owner, name, Budget(kFillerPatience));
-    } catch (const NetError& error) {
-      services.warn("the container " + name + ".filler stays for now: " + error.what());
-    }
+    undo(false);
     throw;
   }
   net::unless_gone([&] { services.engine.remove(id, true, true, budget); });

@@ -40,7 +40,7 @@ void fill_volumes(Services& services, const Owner& owner, const std::string& nam
 void with_filler(Services& services, const Owner& owner, const std::string& name, Json body,
                  const std::string& platform, const Budget& budget,
                  const std::function<void(const std::string& id)>& work);
-// Removes what a crash left of that.
-void remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget);
+// Removes what a crash left of that. False: there is none of ours.
+bool remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget);
 
 }  // namespace isogate::docker
