@@ -7,8 +7,8 @@
 namespace isogate::agent {
 
 // Removes what this user has in the directory `scratch`, and its System V shared memory, message queues and
-// semaphores: for a process whose container alone uses both, while no program runs. After a tenth of a
-// second the rest stays for the next call. Any thread.
+// semaphores: for the only runner of a container that alone uses both, while no program runs. After a tenth
+// of a second the rest stays for the next call. Any thread.
 void remove_leftovers(const std::string& scratch);
 
 }  // namespace isogate::agent

@@ -32,7 +32,7 @@ struct Options {
   std::string user_name;                                    // empty: from /etc/passwd
   uint64_t disk_limit = 0;                                  // bytes of the workspace; 0: no limit
   DiskBound disk_bound = DiskBound::counted;
-  std::string scratch;  // of a first process: see leftovers.h; empty: nothing is removed
+  std::string scratch;  // of the only runner in its container: see leftovers.h; empty: nothing is removed
 };
 
 Result<Options> parse_options(int argc, char** argv);

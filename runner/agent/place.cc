@@ -95,7 +95,7 @@ Result<void> Place::open(const Options& options) {
   surroundings_ = {options.workspace, options.user_name, options.shell, options.toolchain};
   if (surroundings_.user.empty()) surroundings_.user = own_name();
   memory_events_ = open_memory_events();
-  if (::getpid() == 1) scratch_ = options.scratch;
+  scratch_ = options.scratch;
   RunnerOptions alone;
   alone.use_cgroups = false;
   alone.nice = 19;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 
@@ -182,7 +183,11 @@ void EngineProxy::talk(int client_fd) {
       if (const auto fault = fault_of(kind_of(head))) {
         if (*fault == Fault::kReset) return false;
         if (*fault == Fault::kHang) hang = true;
-        if (*fault == Fault::kNoAnswer) mute = true;
+        if (*fault == Fault::kNoAnswer || *fault == Fault::kLate) mute = true;
+        if (*fault == Fault::kLate) {
+          ::shutdown(client.get(), SHUT_WR);
+          std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        }
         if (*fault == Fault::kError) {
           const std::string text = R"({"message":"injected"})";
           write_whole(client.get(),
@@ -218,8 +223,8 @@ void EngineProxy::talk(int client_fd) {
     if (both[0].revents != 0) {
       const ssize_t n = ::recv(client.get(), buffer.data(), buffer.size(), 0);
       if (n <= 0) {
-        if (!raw || n < 0) return;
-        ::shutdown(engine.get(), SHUT_WR);
+        if (!mute && (!raw || n < 0)) return;
+        if (!mute) ::shutdown(engine.get(), SHUT_WR);
         client_ended = true;
         continue;
       }

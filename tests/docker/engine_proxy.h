@@ -19,6 +19,7 @@ enum class Fault {
   kReset,     // the Engine does not get it, the client's connection ends
   kNoAnswer,  // the Engine executes it, the client's connection ends
   kHang,      // the Engine does not get it, the client waits
+  kLate,      // the client's connection ends, the Engine executes it half a second later
 };
 
 class EngineProxy {

@@ -212,6 +212,18 @@ TEST_F(Lifecycle, WhoKillsAllItCanOverAStreamLosesItsCallsAndNoMore) {
   EXPECT_NE(container_of(gateway, "a"), container) << "what still runs in the old one is not known";
 }
 
+// With a runner for each call, none knows whether another one's program uses it.
+TEST_F(Lifecycle, WhatProgramsLeaveInMemoryGoesWhereOneRunnerRunsThemAll) {
+  const std::vector<std::pair<std::string, std::string>> transports = {{"stream", "1\n"},
+                                                                       {"exec", "left\n2\n"}};
+  for (const auto& [transport, found] : transports) {
+    Gateway gateway(options("transport: " + transport));
+    const Caller me(gateway, "a");
+    me.run("echo x > /dev/shm/left; python3 -c 'import ctypes; ctypes.CDLL(None).shmget(0, 4096, 0o1600)'");
+    EXPECT_EQ(me.out("ls -A /dev/shm; wc -l < /proc/sysvipc/shm"), found) << transport;
+  }
+}
+
 TEST_F(Lifecycle, ManyExecsInOneContainerAtOnce) {
   Gateway gateway(options());
   const Caller me(gateway, "a");

@@ -60,6 +60,13 @@ TEST(K8sProfile, IsRestrictedByDefault) {
     }
 }
 
+// Beside it, another one's programs may use it.
+TEST(K8sProfile, OnlyThePodsFirstRunnerEmptiesItsMemory) {
+  const Json first = named(pod().at("spec").at("containers"), kContainer).at("command");
+  EXPECT_THAT(first.get<std::vector<std::string>>(), testing::Contains("--scratch"));
+  EXPECT_THAT(stdio_command(some_parts()), testing::Not(testing::Contains("--scratch")));
+}
+
 TEST(K8sProfile, NoVolumeIsOfTheNode) {
   const Json made = pod(R"({"secrets": [{"secret": "token", "target": "/run/secrets/token"}],
                             "shared": [{"prefix": "data", "claim": "datasets"}]})");

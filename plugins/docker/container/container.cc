@@ -437,13 +437,14 @@ std::shared_ptr<sdk::RunnerLink> Container::connect_socket(Gate& gate, int pid, 
 }
 
 std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call) {
+  const bool alone = services_.config.transport != RunnerTransport::kExec;
   const Json body = {{"AttachStdin", true},
                      {"AttachStdout", true},
                      {"AttachStderr", true},
                      {"Tty", false},
                      {"User", std::to_string(parts_.uid) + ":" + std::to_string(parts_.gid)},
                      {"WorkingDir", kWorkspace},
-                     {"Cmd", stdio_command(parts_, limits_)}};
+                     {"Cmd", stdio_command(parts_, limits_, alone)}};
   const std::string exec = services_.engine.exec_create(record_.id, body, call);
   auto stream = services_.engine.exec_start(exec, call);
   try {
@@ -486,8 +487,8 @@ Container::Way Container::link(const sdk::Call& call) try {
   if (refusal_) throw sdk::Error(*refusal_);
   if (link_ && link_->alive() && !link_->spent()) {
     if (services_.config.transport == RunnerTransport::kExec)
-      return {connect_stream(call), record_.id, record_.name};
-    return {link_, record_.id, record_.name};
+      return {connect_stream(call), link_, record_.id, record_.name};
+    return {link_, link_, record_.id, record_.name};
   }
   if (!record_.name.empty())
     services_.warn("the container " + record_.name + " of a sandbox is recreated (" +
@@ -495,13 +496,15 @@ Container::Way Container::link(const sdk::Call& call) try {
   discard(call);
   make(call);
   if (proven_) prove_again(call);
-  return {link_, record_.id, record_.name};
+  return {link_, link_, record_.id, record_.name};
 } catch (const NetError& error) {
   rethrow_as_ours(services_, error);
 }
 
 bool Container::lose(const Way& way, std::chrono::milliseconds patience) {
-  services_.warn("the container " + way.name + " of a sandbox is killed (" + why_spent(*way.link) + ")");
+  const std::string why = why_spent(*way.link);
+  services_.warn("the container " + way.name + " of a sandbox is killed (" + why + ")");
+  way.first->close(why);
   return services_.kill(way.id, way.name, patience);
 }
 

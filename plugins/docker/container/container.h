@@ -44,12 +44,15 @@ class Container {
   bool attach(const std::optional<sdk::Error>& refusal, const sdk::Call& call);
   struct Way {  // to the runner of that container
     std::shared_ptr<sdk::RunnerLink> link;
+    // By which the container is judged: the same, unless each call has its own.
+    std::shared_ptr<sdk::RunnerLink> first;
     std::string id, name;
   };
   // Recreates the container if need be.
   Way link(const sdk::Call& call);
-  // Contact with that runner was lost, or it could not end an exec: kills from outside what it may still
-  // run. True: the Engine confirms within `patience` that nothing of it runs.
+  // Contact with that runner was lost, or it could not end an exec: nothing more starts there, and what it
+  // may still run is killed from outside. True: the Engine confirms within `patience` that nothing of it
+  // runs.
   bool lose(const Way& way, std::chrono::milliseconds patience);
   // The measurement from before the first command of a tenant; measures if there is none yet. If it does not
   // match the request to the Engine, it is an error, and the container is removed.

@@ -17,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMib = 1u << 20, kNanoseconds = 1'000'000'000;
+constexpr const char* kScratch = "/dev/shm";
 
 Json bind_mount(const std::string& source, const std::string& target, bool read_only) {
   return {{"Type", "bind"},
@@ -253,7 +254,7 @@ Json container_of(const Config& config, const Parts& parts, const Limits& limits
   Json command = {kRunner, parts.gate.empty() ? "idle" : "dial"};
   if (!parts.gate.empty()) {
     command.push_back(std::string(kGate) + "/" + kSocketName);
-    command.insert(command.end(), {"--scratch", "/dev/shm"});
+    command.insert(command.end(), {"--scratch", kScratch});
   }
   Json labels = labels_of(parts.owner, "sandbox");
   labels["io.isogate.tenant"] = parts.tenant;
@@ -326,8 +327,10 @@ std::string shape_of(const Json& inspected) {
   return sha256_hex(shape.dump());
 }
 
-Json stdio_command(const Parts& parts, const Limits& limits) {
-  return with_surroundings({kRunner, "stdio"}, parts, limits);
+Json stdio_command(const Parts& parts, const Limits& limits, bool alone) {
+  Json command = {kRunner, "stdio"};
+  if (alone) command.insert(command.end(), {"--scratch", kScratch});
+  return with_surroundings(std::move(command), parts, limits);
 }
 
 }  // namespace isogate::docker

@@ -102,7 +102,7 @@ std::string profile_digest(const Config& config, Parts parts, const Limits& limi
 // runs: limits, capabilities, mounts, networks, and everything else that isolates.
 std::string shape_of(const nlohmann::json& inspected);
 
-// argv of the runner for a call over its own byte stream.
-nlohmann::json stdio_command(const Parts& parts, const Limits& limits);
+// argv of a runner over its own byte stream. `alone`: no other one runs programs in that container.
+nlohmann::json stdio_command(const Parts& parts, const Limits& limits, bool alone);
 
 }  // namespace isogate::docker

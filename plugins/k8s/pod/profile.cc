@@ -143,7 +143,7 @@ Json names_container(const Config& config, const Parts& parts, const Json& resou
 }
 
 std::vector<std::string> runner_command(const char* mode, const Parts& parts) {
-  std::vector<std::string> command = {kRunner, mode, "--scratch", "/dev/shm"};
+  std::vector<std::string> command = {kRunner, mode};
   for (const std::string& prefix : parts.shared) {
     command.emplace_back("--shared");
     command.push_back(prefix + "=/mnt/" + prefix);
@@ -155,6 +155,7 @@ std::vector<std::string> runner_command(const char* mode, const Parts& parts) {
 
 Json main_container(const Config& config, const Parts& parts, const Limits& limits, const Json& resources) {
   std::vector<std::string> command = runner_command("serve", parts);
+  command.insert(command.begin() + 2, {"--scratch", "/dev/shm"});
   for (std::string& option : disk_options(config, limits)) command.push_back(std::move(option));
   return {{"name", kContainer},
           {"image", image_of(config, parts)},

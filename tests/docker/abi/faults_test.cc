@@ -266,6 +266,36 @@ TEST_F(DockerFaults, WhatTheEngineCannotKillAtOnceIsKilledLater) {
   EXPECT_EQ(sh(box, "true").status, ISOGATE_OK);
 }
 
+// The connection that the container was measured over still answers.
+TEST_F(DockerFaults, WhereACallLostContactNothingElseRuns) {
+  make({{"transport", "exec"}});
+  Box box(*backend_, Box::Deferred{});
+  open_at_last(box, "");
+  const Json only =
+      engine_->list({{docker::kLabelInstance, Backend::instance}}, Budget(Budget::kUsual)).at(0);
+  proxy_->fail_all("* /containers/*/kill", Fault::kError);
+  EXPECT_EQ(sh(box, "kill -9 $(awk '/^PPid/ { print $2 }' /proc/$PPID/status); sleep 5").status,
+            ISOGATE_LOST);
+  EXPECT_EQ(sh(box, "true").status, ISOGATE_OK);
+  EXPECT_FALSE(engine_->find(only.at("Id"), Budget(Budget::kUsual)));
+  proxy_->heal();
+  purge_at_last(box, "");
+}
+
+// The call has failed by then.
+TEST_F(DockerFaults, AContainerThatTheEngineMakesLateToFillAVolumeDoesNotStay) {
+  make({{"workspace", "volume"}});
+  proxy_->fail_all("POST /containers/create", Fault::kLate);
+  Box box(*backend_, Box::Deferred{});
+  EXPECT_NE(open(box), ISOGATE_OK);
+  EXPECT_EQ(proxy_->failed(), "POST /containers/create");
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  EXPECT_EQ(left(), "");
+  proxy_->heal();
+  open_at_last(box, "");
+  purge_at_last(box, "");
+}
+
 TEST_F(DockerFaults, AStopFailsWhileTheEngineCannotEndTheContainer) {
   make();
   Box box(*backend_, Box::Deferred{});
