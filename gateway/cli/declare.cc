@@ -8,7 +8,7 @@
 
 #include "gateway/cli/cli.h"
 #include "gateway/cli/output.h"
-#include "gateway/config/settings.h"
+#include "gateway/config/settings_table.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -99,10 +99,10 @@ void add_file(CLI::App* command, FileOptions& file, bool path_required) {
 }
 
 // "boolean", "a | b", "integer", … to what follows the option in the help.
-std::string value_name(const SettingInfo& setting) {
+std::string value_name(const Setting& setting) {
   if (setting.path.ends_with("_dir") || setting.path == "workdir") return "DIR";
   if (setting.path.ends_with(".file") || setting.path == "shell") return "FILE";
-  std::string name = setting.type;
+  std::string name = type_of(setting);
   for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return name;
 }
@@ -113,28 +113,27 @@ std::string without_spaces(std::string text) {
 }
 
 // A flag for a boolean; a list may be given in several options.
-CLI::Option* setting_option(CLI::App* command, const SettingInfo& setting, TextPairs& flags) {
-  std::string path = setting.path;
-  if (setting.type == "boolean")
+CLI::Option* setting_option(CLI::App* command, const Setting& setting, TextPairs& flags) {
+  const std::string path(setting.path), brief(setting.brief), flag = flag_name(path), type = type_of(setting);
+  if (type == "boolean")
     return command->add_flag_function(
-        setting.flag,
-        [&flags, path](std::int64_t count) { flags.emplace_back(path, count > 0 ? "true" : "false"); },
-        setting.brief);
-  if (setting.type != "list" && setting.type != "object")
+        flag, [&flags, path](std::int64_t count) { flags.emplace_back(path, count > 0 ? "true" : "false"); },
+        brief);
+  if (type != "list" && type != "object")
     return command->add_option_function<std::string>(
-        setting.flag, [&flags, path](const std::string& text) { flags.emplace_back(path, text); },
-        setting.brief);
+        flag, [&flags, path](const std::string& text) { flags.emplace_back(path, text); }, brief);
   auto add = [&flags, path](const std::vector<std::string>& texts) {
     flags.emplace_back(path, join(texts, ","));
   };
-  return repeatable(command->add_option_function<std::vector<std::string>>(setting.flag, add, setting.brief));
+  return repeatable(command->add_option_function<std::vector<std::string>>(flag, add, brief));
 }
 
-void add_setting(CLI::App* command, const SettingInfo& setting, ConfigOptions& options) {
+void add_setting(CLI::App* command, const Setting& setting, ConfigOptions& options) {
   CLI::Option* option = setting_option(command, setting, options.flags);
-  if (setting.type.find(" | ") != std::string::npos)
-    choice(option, without_spaces(setting.type));
-  else if (setting.type != "boolean")
+  const std::string type = type_of(setting);
+  if (type.find(" | ") != std::string::npos)
+    choice(option, without_spaces(type));
+  else if (type != "boolean")
     option->type_name(value_name(setting));
   option->group("Settings");
 }
@@ -147,8 +146,7 @@ void declare_serve(CLI::App& app, Parsed& parsed) {
       ->check(CLI::Range(0, 65535).description(""));
   repeatable(
       add_value(serve, "--backend", options.backends, "NAME", "Use just these backends, in this order"));
-  for (const SettingInfo& setting : settings())
-    if (!setting.flag.empty()) add_setting(serve, setting, options);
+  for (const Setting& setting : top_settings()) add_setting(serve, setting, options);
   serve->footer("Every setting is explained by `isogate config docs`.");
 }
 

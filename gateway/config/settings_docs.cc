@@ -1,5 +1,7 @@
 #include "gateway/config/settings.h"
 
+#include "gateway/config/document.h"
+
 namespace isogate {
 namespace {
 
@@ -38,25 +40,31 @@ and `root` among its `users`. What a plugin's own `config` relaxes is named by `
 ## Settings
 )";
 
-std::string paragraph(const SettingInfo& info) {
-  std::string text = "\n### `" + info.path + "`\n\n" + info.brief;
-  if (!info.details.empty()) text += " " + info.details;
-  text += "\n\n- " + (info.type.find('|') == std::string::npos ? info.type : "one of " + info.type);
-  if (!info.range.empty()) text += ", " + info.range;
-  text += info.fallback.empty()
-              ? "; required"
-              : "; default: " + (info.fallback_in_words ? info.fallback : "`" + info.fallback + "`");
+// `list`: with "[]." behind it, the list whose items have this setting.
+std::string paragraph(const Setting& setting, const std::string& list = "") {
+  std::string text = "\n### `" + list + std::string(setting.path) + "`\n\n" + std::string(setting.brief);
+  if (const std::string details = details_of(setting); !details.empty()) text += " " + details;
+  const std::string type = type_of(setting), range = range_text(setting), fallback = fallback_of(setting);
+  text += "\n\n- " + (type.find('|') == std::string::npos ? type : "one of " + type);
+  if (!range.empty()) text += ", " + range;
+  text += fallback.empty() ? "; required"
+                           : "; default: " + (setting.fallback.empty() ? "`" + fallback + "`" : fallback);
   text += "\n";
-  if (info.environment.empty()) return text;
-  text += "- `" + info.environment + "`" + (info.historical.empty() ? "" : " or `" + info.historical + "`");
-  return text + ", `" + info.flag + "`\n";
+  if (!list.empty()) return text;
+  text += "- `" + environment_name(setting.path) + "`";
+  if (!setting.historical.empty()) text += " or `" + std::string(setting.historical) + "`";
+  return text + ", `" + flag_name(setting.path) + "`\n";
 }
 
 }  // namespace
 
 std::string config_docs_markdown() {
   std::string text(kIntroduction);
-  for (const SettingInfo& info : settings()) text += paragraph(info);
+  for (const Setting& setting : top_settings()) {
+    text += paragraph(setting);
+    for (const Setting& item : item_settings(setting))
+      text += paragraph(item, std::string(setting.path) + "[].");
+  }
   return text;
 }
 

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "gateway/config/document.h"
 #include "gateway/config/settings_rows.h"
+#include "lib/text.h"
 
 namespace isogate {
 
@@ -20,6 +23,22 @@ std::span<const Setting> item_settings(const Setting& list) {
   if (list.path == "shared_dirs") return shared_dir_settings();
   if (list.path == "backends") return backend_settings();
   return {};
+}
+
+std::string type_of(const Setting& setting) {
+  if (!setting.choices.empty()) return join(setting.choices, " | ", &Choice::name);
+  Field field = setting.field(nullptr);
+  if (std::holds_alternative<bool*>(field)) return "boolean";
+  if (std::holds_alternative<double*>(field)) return "number";
+  if (std::holds_alternative<uint32_t*>(field) || std::holds_alternative<uint64_t*>(field)) return "integer";
+  if (std::holds_alternative<std::string*>(field)) return "string";
+  if (std::holds_alternative<TextMap*>(field) || std::holds_alternative<AnyJson>(field)) return "object";
+  return "list";
+}
+
+std::string fallback_of(const Setting& setting) {
+  if (!setting.fallback.empty()) return std::string(setting.fallback);
+  return setting.required ? "" : default_value(setting).dump();
 }
 
 std::string details_of(const Setting& setting) {

@@ -1,4 +1,5 @@
-// The table behind settings.h. Inside gateway/config only.
+// The table behind settings.h: inside gateway/config only, except that the command line makes its flags of
+// it.
 //
 // A setting knows its field: one accessor serves parsing and writing, and the default is what a fresh
 // Config holds. `owner` is a Config*, and for items of lists a KeyConfig*, TlsClientConfig*,
@@ -63,6 +64,10 @@ std::span<const Setting> backend_settings();
 // The settings of a list's items; empty: it has none.
 std::span<const Setting> item_settings(const Setting& list);
 
+// "boolean", "integer", "number", "string", "list", "object", "a | b | c".
+std::string type_of(const Setting& setting);
+// The default, as JSON, or in words where `fallback` has them; empty: it is required.
+std::string fallback_of(const Setting& setting);
 std::string details_of(const Setting& setting);  // with what `strictest` and `needs_restart` mean
 
 const Setting* find_top_setting(std::string_view path);

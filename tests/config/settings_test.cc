@@ -29,6 +29,17 @@ std::string content(const std::string& path) {
   return text.str();
 }
 
+// By their whole paths, those of items too: "backends[].name".
+std::vector<std::pair<std::string, const Setting*>> all_settings() {
+  std::vector<std::pair<std::string, const Setting*>> all;
+  for (const Setting& setting : top_settings()) {
+    all.emplace_back(setting.path, &setting);
+    for (const Setting& item : item_settings(setting))
+      all.emplace_back(std::string(setting.path) + "[]." + std::string(item.path), &item);
+  }
+  return all;
+}
+
 // A file made from the table of settings.
 void expect_published(const std::string& name, const std::string& made) {
   EXPECT_EQ(content(source_file(name)), made)
@@ -49,8 +60,8 @@ TEST(Settings, ThatNeedARestartAreNamedForOperators) {
     named.push_back(page.substr(at + 1, end - at - 1));
     at = end + 1;
   }
-  for (const SettingInfo& setting : settings())
-    if (setting.needs_restart) wanted.push_back(setting.path);
+  for (const Setting& setting : top_settings())
+    if (setting.needs_restart) wanted.emplace_back(setting.path);
   EXPECT_EQ(named, wanted);
 }
 
@@ -74,21 +85,21 @@ TEST(Settings, ArePublishedAsSchema) {
 
 TEST(Settings, AreComplete) {
   std::set<std::string> paths, variables, flags;
-  for (const SettingInfo& setting : settings()) {
-    EXPECT_TRUE(paths.insert(setting.path).second) << setting.path;
-    EXPECT_FALSE(setting.brief.empty()) << setting.path;
-    EXPECT_EQ(setting.brief.back(), '.') << setting.path;
-    EXPECT_EQ(setting.environment.empty(), setting.path.find("[]") != std::string::npos) << setting.path;
-    if (setting.environment.empty()) continue;
-    EXPECT_TRUE(variables.insert(setting.environment).second) << setting.environment;
-    EXPECT_TRUE(flags.insert(setting.flag).second) << setting.flag;
-    EXPECT_FALSE(setting.fallback.empty()) << setting.path;
+  for (const auto& [path, setting] : all_settings()) {
+    EXPECT_TRUE(paths.insert(path).second) << path;
+    ASSERT_FALSE(setting->brief.empty()) << path;
+    EXPECT_EQ(setting->brief.back(), '.') << path;
+    if (path != setting->path) continue;  // of an item
+    EXPECT_TRUE(variables.insert(environment_name(path)).second) << path;
+    EXPECT_TRUE(flags.insert(flag_name(path)).second) << path;
+    EXPECT_FALSE(fallback_of(*setting).empty()) << path;
   }
-  const SettingInfo one = test::setting_at("limits.max_execs");
-  EXPECT_EQ(one.environment, "ISOGATE_LIMITS_MAX_EXECS");
-  EXPECT_EQ(one.flag, "--limits-max-execs");
-  EXPECT_EQ(one.range, "1 … 1000000");
-  EXPECT_EQ(one.fallback, "4096");
+  EXPECT_EQ(environment_name("limits.max_execs"), "ISOGATE_LIMITS_MAX_EXECS");
+  EXPECT_EQ(flag_name("limits.max_execs"), "--limits-max-execs");
+  const Setting* one = find_top_setting("limits.max_execs");
+  ASSERT_NE(one, nullptr);
+  EXPECT_EQ(type_of(*one), "integer");
+  EXPECT_EQ(fallback_of(*one), "4096");
 }
 
 TEST(Settings, CoverTheWholeDocument) {
@@ -100,7 +111,7 @@ TEST(Settings, CoverTheWholeDocument) {
            "}]\ntls: {cert: /c, key: /k, client_ca: /a, clients: [{name: a, tenant: t, san: 'DNS:a'}]}"})
           .document);
   std::set<std::string> in_table, in_document;
-  for (const SettingInfo& setting : settings()) in_table.insert(setting.path);
+  for (const auto& [path, setting] : all_settings()) in_table.insert(path);
   Json flat = document.flatten();
   for (const auto& [pointer, value] : flat.items()) {
     std::string path = pointer.substr(1);

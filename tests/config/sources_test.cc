@@ -169,7 +169,7 @@ Json value_of(const std::string& path, const test::Sources& sources) {
 
 TEST(StrictestWins, WhicheverSourceNamesIt) {
   for (const auto& [path, loose, strict] : kStrictCases) {
-    const std::string variable = test::setting_at(path).environment, name = path;
+    const std::string variable = environment_name(path), name = path;
     const Json least = value_of(name, {name + ": " + loose}), most = value_of(name, {name + ": " + strict});
     ASSERT_NE(least, most) << path;
     for (const char* file : {"", loose, strict})
@@ -300,23 +300,20 @@ Json at(const Json& document, std::string path) {
 TEST(Environment, ReachesEverySetting) {
   Json defaults = Json::parse(loaded({"-"}).document);
   size_t tried = 0;
-  for (const SettingInfo& setting : settings()) {
-    if (setting.environment.empty()) continue;
-    auto text = std::find_if(kTexts.begin(), kTexts.end(),
-                             [&](const auto& one) { return one.first == setting.path; });
-    ASSERT_NE(text, kTexts.end()) << "no case for " << setting.path;
-    const std::string file = needed_by(setting.path);
-    Json by_variable = Json::parse(loaded({file, {{setting.environment, text->second}}}).document);
-    EXPECT_NE(at(by_variable, setting.path), at(defaults, setting.path)) << setting.path;
-    EXPECT_EQ(by_variable, Json::parse(loaded({file, {}, {{setting.path, text->second}}}).document))
-        << setting.path;
-    if (!setting.historical.empty()) {
-      EXPECT_EQ(by_variable, Json::parse(loaded({"-", {{setting.historical, text->second}}}).document))
-          << setting.path;
+  for (const Setting& setting : top_settings()) {
+    const std::string path(setting.path), variable = environment_name(path), historical(setting.historical);
+    auto text =
+        std::find_if(kTexts.begin(), kTexts.end(), [&](const auto& one) { return one.first == path; });
+    ASSERT_NE(text, kTexts.end()) << "no case for " << path;
+    const std::string file = needed_by(path);
+    Json by_variable = Json::parse(loaded({file, {{variable, text->second}}}).document);
+    EXPECT_NE(at(by_variable, path), at(defaults, path)) << path;
+    EXPECT_EQ(by_variable, Json::parse(loaded({file, {}, {{path, text->second}}}).document)) << path;
+    if (!historical.empty()) {
+      EXPECT_EQ(by_variable, Json::parse(loaded({"-", {{historical, text->second}}}).document)) << path;
     }
-    by_variable[setting.path.substr(0, setting.path.find('.'))] =
-        defaults[setting.path.substr(0, setting.path.find('.'))];
-    EXPECT_EQ(by_variable, defaults) << setting.path << " changes nothing else";
+    by_variable[path.substr(0, path.find('.'))] = defaults[path.substr(0, path.find('.'))];
+    EXPECT_EQ(by_variable, defaults) << path << " changes nothing else";
     ++tried;
   }
   EXPECT_EQ(tried, kTexts.size());
@@ -324,8 +321,8 @@ TEST(Environment, ReachesEverySetting) {
 
 TEST(Environment, HasTheHistoricalNames) {
   std::vector<std::string> old;
-  for (const SettingInfo& setting : settings())
-    if (!setting.historical.empty()) old.push_back(setting.historical);
+  for (const Setting& setting : top_settings())
+    if (!setting.historical.empty()) old.emplace_back(setting.historical);
   EXPECT_THAT(
       old, ::testing::UnorderedElementsAre("REQUIRE_REMOTE", "WAIT_FOR_SIDECAR", "WAIT_FOR_SIDECAR_TIMEOUT",
                                            "SHARED_DIRS", "TOOLCHAIN_PATH"));
