@@ -26,6 +26,7 @@ constexpr int kBacklog = 4096;
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 constexpr std::string_view kUnix = "unix:";
 constexpr const char* kDefaultSocket = "isogate.sock";
+constexpr const char* kRemedy = "--listen or --port";
 constexpr std::chrono::seconds kFreedWithin{2};
 constexpr std::chrono::milliseconds kTryAgain{20};  // no event says that an address is free
 
@@ -68,30 +69,14 @@ Result<void> describe(Listener* listener) {
   return {};
 }
 
-Error bind_error(const std::string& address, const std::string& port, int error) {
+Error bind_error(const std::string& address, const std::string& remedy, int error) {
+  const std::string port = address.substr(address.rfind(':') + 1);
   if (error == EADDRINUSE)
     return {ISOGATE_ALREADY_EXISTS, error,
             "cannot listen on " + address + ": port " + port +
-                " is in use; see who has it with: ss -ltnp 'sport = :" + port +
-                "', or choose another with --listen or --port"};
+                " is in use; see who has it with: ss -ltnp 'sport = :" + port + "', or choose another with " +
+                remedy};
   return os_error("cannot listen on " + address, error);
-}
-
-Result<Listener> open_tcp(const std::string& address) {
-  auto info = parse_tcp(address);
-  if (!info) return info.error();
-  Listener listener{address, "", true, ListenerKind::kNative,
-                    Fd(::socket((*info)->ai_family, kSocketFlags, 0))};
-  const int fd = listener.socket.get();
-  if (fd < 0) return os_error("cannot listen on " + address, errno);
-  const int on = 1;
-  if (::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      ((*info)->ai_family == AF_INET6 && ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0))
-    return os_error("cannot set up a socket for " + address, errno);
-  if (::bind(fd, (*info)->ai_addr, (*info)->ai_addrlen) != 0)
-    return bind_error(address, address.substr(address.rfind(':') + 1), errno);
-  if (auto described = describe(&listener); !described) return described.error();
-  return listener;
 }
 
 Result<sockaddr_un> unix_address(const std::string& path) {
@@ -153,7 +138,8 @@ Result<Listener> open_unix(const std::string& path) {
 // A gateway that was killed leaves its front, which ends for that, and keeps its addresses till then.
 Result<Listener> open_when_free(const std::string& address) {
   for (const auto until = std::chrono::steady_clock::now() + kFreedWithin;;) {
-    auto opened = address.starts_with(kUnix) ? open_unix(address.substr(kUnix.size())) : open_tcp(address);
+    auto opened =
+        address.starts_with(kUnix) ? open_unix(address.substr(kUnix.size())) : open_tcp(address, kRemedy);
     if (opened || opened.error().os_errno != EADDRINUSE || std::chrono::steady_clock::now() >= until)
       return opened;
     std::this_thread::sleep_for(kTryAgain);
@@ -161,6 +147,22 @@ Result<Listener> open_when_free(const std::string& address) {
 }
 
 }  // namespace
+
+Result<Listener> open_tcp(const std::string& address, const std::string& remedy) {
+  auto info = parse_tcp(address);
+  if (!info) return info.error();
+  Listener listener{address, "", true, ListenerKind::kNative,
+                    Fd(::socket((*info)->ai_family, kSocketFlags, 0))};
+  const int fd = listener.socket.get();
+  if (fd < 0) return os_error("cannot listen on " + address, errno);
+  const int on = 1;
+  if (::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ((*info)->ai_family == AF_INET6 && ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0))
+    return os_error("cannot set up a socket for " + address, errno);
+  if (::bind(fd, (*info)->ai_addr, (*info)->ai_addrlen) != 0) return bind_error(address, remedy, errno);
+  if (auto described = describe(&listener); !described) return described.error();
+  return listener;
+}
 
 Result<void> check_listener_keys(const std::vector<Listener>& listeners, const Config& config) {
   for (const Listener& listener : listeners)
@@ -197,7 +199,7 @@ Result<std::vector<Listener>> open_listeners(const Config& config, const std::st
   auto checked = check_listener_keys(listeners, config);
   for (const Listener& listener : listeners)
     if (checked && ::listen(listener.socket.get(), kBacklog) != 0)
-      checked = bind_error(listener.address, listener.address.substr(listener.address.rfind(':') + 1), errno);
+      checked = bind_error(listener.address, kRemedy, errno);
   if (!checked) {
     remove_socket_files(listeners);
     return checked.error();

@@ -24,6 +24,9 @@ struct Listener {
 // is this user's and no process accepts on it. An address in use is tried again for 2 s.
 Result<std::vector<Listener>> open_listeners(const Config& config, const std::string& state_path);
 
+// Bound to HOST:PORT, `listen`'s form, and not listening. `remedy`: with what one chooses another port.
+Result<Listener> open_tcp(const std::string& address, const std::string& remedy);
+
 // The reason why these listeners must not be served with this configuration.
 Result<void> check_listener_keys(const std::vector<Listener>& listeners, const Config& config);
 

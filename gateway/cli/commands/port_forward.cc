@@ -1,6 +1,4 @@
 // isogate port-forward
-#include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -18,6 +16,7 @@
 #include "gateway/cli/client.h"
 #include "gateway/cli/output.h"
 #include "gateway/cli/websocket.h"
+#include "gateway/supervisor/listeners.h"
 #include "lib/fd.h"
 #include "lib/text.h"
 
@@ -46,39 +45,16 @@ std::optional<Forward> parse_forward(std::string_view text) {
 
 struct Listener {
   Fd socket;
+  std::string address;
   uint16_t remote = 0;
 };
 
-std::string address_text(const Fd& socket) {
-  sockaddr_storage bound{};
-  socklen_t size = sizeof bound;
-  std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
-  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size);
-  if (::getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host.data(), host.size(), port.data(),
-                    port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-    return "?";
-  return join_address(host.data(), port.data());
-}
-
 Result<Listener> listen_on(const std::string& address, const Forward& forward) {
-  const std::string port = std::to_string(forward.local);
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
-  const std::string host = address == "localhost" ? "127.0.0.1" : address;
-  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0)
-    return invalid("`" + address + "` is no address of this machine: give a numeric one, or localhost");
-  Listener listener{Fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0)), forward.remote};
-  const int on = 1;
-  const bool listens = listener.socket &&
-                       ::setsockopt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-                       ::bind(listener.socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-                       ::listen(listener.socket.get(), SOMAXCONN) == 0;
-  const int failed = errno;
-  ::freeaddrinfo(found);
-  if (!listens) return os_error("cannot listen on " + join_address(address, port), failed);
-  return listener;
+  auto opened = supervisor::open_tcp(join_address(address, std::to_string(forward.local)), "LOCAL:PORT");
+  if (!opened.ok()) return opened.error();
+  if (::listen(opened->socket.get(), SOMAXCONN) != 0)
+    return os_error("cannot listen on " + opened->address, errno);
+  return Listener{std::move(opened->socket), std::move(opened->address), forward.remote};
 }
 
 // One connection of a local program, carried to the port.
@@ -247,7 +223,7 @@ int run_port_forward(const PortForwardOptions& options) {
   }
   if (const int missing = check_sandbox(*client, options.agent); missing != kDone) return missing;
   for (const Listener& each : listeners)
-    print("Forwarding from " + address_text(each.socket) + " -> " + std::to_string(each.remote) + "\n");
+    print("Forwarding from " + each.address + " -> " + std::to_string(each.remote) + "\n");
   return serve(*client, options.agent, listeners);
 }
 
