@@ -2,13 +2,14 @@
 """The chart against the plain manifests, and what it refuses. Needs helm (helm.sh), no cluster."""
 
 import json
+import shlex
 import subprocess
 import sys
 import unittest
 
 import yaml
 
-from manifests import CHART, documents, essence, helm, key_of, render, shipped
+from manifests import CHART, ROOT, documents, essence, helm, key_of, render, shipped
 
 # Any object that the chart creates in the release's namespace or in the sandboxes', without the chart's own labels.
 OWN = {"app.kubernetes.io/name": "isogate", "app.kubernetes.io/instance": "isogate"}
@@ -72,6 +73,28 @@ class Chart(unittest.TestCase):
         self.assertEqual(backend["limits"], {"memory_mb": 64})
         self.assertEqual((backend["config"]["workspace"], backend["config"]["image"]), ("empty_dir", "other"))
         self.assertIs(backend["config"]["in_cluster"], True)
+
+    def test_it_takes_the_options_of_its_page(self):
+        with open(f"{ROOT}/docs/kubernetes.md") as page:
+            command = page.read().split("\nhelm install ", 1)[1].split("```", 1)[0]
+        words = shlex.split(command.replace("\\\n", " "))
+        self.assertEqual(words[:4], ["isogate", "deploy/helm/isogate", "-n", "isogate"])
+        objects = rendered(*words[4:])
+        self.assertEqual(container_of(objects)["image"], "registry.example/isogate:1")
+        self.assertEqual(config_of(objects)["backends"][0]["config"]["runner_image"], "registry.example/isogate-runner:1")
+        self.assertEqual(container_of(objects)["env"][0]["valueFrom"]["secretKeyRef"]["name"], "isogate-keys")
+
+    def test_a_tag_may_look_like_a_number(self):
+        self.assertEqual(container_of(rendered("--set", "image.tag=7"))["image"], "registry.example/isogate:7")
+        of_file = rendered("--values", "-", stdin="image: {tag: 20261129}")
+        self.assertEqual(container_of(of_file)["image"], "registry.example/isogate:20261129")
+
+    def test_a_start_may_take_as_long_as_the_gateway_waits_for_another(self):
+        for settings, least in (({}, 60), ({"wait_for_sidecar": "other:9090"}, 90 + 60),
+                                ({"wait_for_sidecar": "other:9090", "wait_for_sidecar_timeout_sec": 3600}, 90 + 3600)):
+            probe = container_of(rendered("--values", "-", stdin=yaml.safe_dump({"settings": settings})))["startupProbe"]
+            self.assertEqual(probe["httpGet"]["path"], "/livez")
+            self.assertGreater(probe["periodSeconds"] * probe["failureThreshold"], least)
 
     def test_keys_of_a_secret_are_in_no_other_object(self):
         objects = rendered("--set", "keysSecret.name=callers")

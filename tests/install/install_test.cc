@@ -94,6 +94,12 @@ TEST_F(Installed, TheUnitHasTheMachinesMountNamespace) {
   EXPECT_GT(settings, 15);
 }
 
+// A start that waits for another gateway is no hung one: the supervisor bounds it.
+TEST_F(Installed, TheUnitLetsTheStartTakeItsTime) {
+  EXPECT_NE(read_whole(path("lib/systemd/system/isogate.service")).find("\nTimeoutStartSec=infinity\n"),
+            std::string::npos);
+}
+
 TEST_F(Installed, TheUnitIsOneThatSystemdTakes) {
   if (::access("/usr/bin/systemd-analyze", X_OK) != 0) GTEST_SKIP() << "there is no systemd-analyze here";
   std::string unit = read_whole(path("lib/systemd/system/isogate.service"));

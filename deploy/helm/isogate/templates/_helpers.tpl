@@ -18,6 +18,12 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{ include "isogate.selector" . }}
 {{- end -}}
 
+{{- /* `--set image.tag=1` is a number, and in a file a large one would get an exponent. */ -}}
+{{- define "isogate.image" -}}
+{{- $tag := .Values.image.tag -}}
+{{- printf "%s:%v" .Values.image.repository (ternary $tag (int64 $tag) (kindIs "string" $tag)) -}}
+{{- end -}}
+
 {{- define "isogate.scheme" -}}
 {{- ternary "HTTPS" "HTTP" (ne .Values.tls.secretName "") -}}
 {{- end -}}
@@ -28,6 +34,13 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- if and $tls.client_ca (ne ($tls.client_auth | default "required") "optional") -}}
 true
 {{- end -}}
+{{- end -}}
+
+{{- /* How many probes may fail at a start, one every 2 s: 300 s, and as long as it may wait for another gateway. */ -}}
+{{- define "isogate.startupFailures" -}}
+{{- $settings := .Values.settings -}}
+{{- $wait := ternary ($settings.wait_for_sidecar_timeout_sec | default 60) 0 (not (empty $settings.wait_for_sidecar)) -}}
+{{- add 150 (div (int64 $wait) 2) -}}
 {{- end -}}
 
 {{- /* What would be a mistake is said here, before anything is installed. */ -}}
