@@ -3,15 +3,36 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "lib/log.h"
 #include "lib/thread.h"
 
 namespace isogate::supervisor {
+namespace {
+
+uint64_t count_lines(std::string_view text) {
+  return static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// How much of it the file took.
+size_t write_part(int fd, std::string_view bytes) {
+  size_t written = 0;
+  while (written < bytes.size()) {
+    const ssize_t n = ::write(fd, bytes.data() + written, bytes.size() - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    written += static_cast<size_t>(n);
+  }
+  return written;
+}
+
+}  // namespace
 
 struct LogFile::Shared {
   std::mutex mutex;
@@ -21,8 +42,22 @@ struct LogFile::Shared {
   bool writing = false, ending = false;
   std::optional<std::string> to_open;
   std::optional<Result<void>> opened;
-  Fd file;  // the thread's
+  Fd file;            // the thread's, and so are the rest
+  bool torn = false;  // it ends within a line
+
+  uint64_t put(std::string lines, uint64_t lost);
 };
+
+// With a notice of those that are `lost` already. Returns how many are now: a full disk has no room for all.
+uint64_t LogFile::Shared::put(std::string lines, uint64_t lost) {
+  if (torn && !write_all(file.get(), "\n")) return count_lines(lines) + lost;
+  if (lost > 0) lines += log::format(log::Level::kWarn, "log_lines_dropped", {{"lines", lost}}) + '\n';
+  const size_t written = write_part(file.get(), lines);
+  torn = written > 0 && written < lines.size() && lines[written - 1] != '\n';
+  if (written == lines.size()) return 0;
+  const uint64_t now = count_lines(std::string_view(lines).substr(written));
+  return lost > 0 ? now - 1 + lost : now;
+}
 
 LogFile::LogFile() : shared_(std::make_shared<Shared>()) {}
 
@@ -51,11 +86,13 @@ void LogFile::serve(std::shared_ptr<Shared> shared) {
   std::unique_lock lock(at.mutex);
   while (!at.ending || !at.waiting.empty()) {
     if (!at.waiting.empty()) {
-      const std::string lines = std::exchange(at.waiting, {});
+      std::string lines = std::exchange(at.waiting, {});
+      const uint64_t before = std::exchange(at.dropped, 0);
       at.writing = true;
       lock.unlock();
-      (void)write_all(at.file.get(), lines);  // a full disk: lines are lost, the gateway goes on
+      const uint64_t lost = at.put(std::move(lines), before);
       lock.lock();
+      at.dropped += lost;
       at.writing = false;
       at.done.notify_all();
     } else if (at.to_open) {
@@ -83,14 +120,11 @@ Result<void> LogFile::reopen() {
 }
 
 void LogFile::write(std::string lines) {
-  const auto count = static_cast<uint64_t>(std::count(lines.begin(), lines.end(), '\n'));
   std::lock_guard lock(shared_->mutex);
   if (shared_->waiting.size() + lines.size() > kMostWaiting) {
-    shared_->dropped += count;
+    shared_->dropped += count_lines(lines);
     return;
   }
-  if (const uint64_t dropped = std::exchange(shared_->dropped, 0); dropped > 0)
-    shared_->waiting += log::format(log::Level::kWarn, "log_lines_dropped", {{"lines", dropped}}) + '\n';
   shared_->waiting += lines;
   shared_->work.notify_all();
 }

@@ -1,6 +1,6 @@
 // The file of the log, written by a separate thread: a file system that hangs blocks only that thread. The
-// lines that wait for it are bounded; further lines are dropped and counted, and the file reports how many as
-// soon as it accepts lines again. One thread calls.
+// lines that wait for it are bounded; further lines, and those for which a full disk has no room, are dropped
+// and counted, and the file reports how many with the next lines that it accepts. One thread calls.
 #pragma once
 
 #include <chrono>

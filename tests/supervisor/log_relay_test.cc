@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -124,6 +126,31 @@ TEST_F(LogRelayTest, a_fifo_or_a_socket_is_no_log_file) {
   for (const std::string& path : {fifo, socket}) EXPECT_FALSE(LogRelay().open(path).ok()) << path;
   const Fd reader(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   EXPECT_FALSE(LogRelay().open(fifo).ok()) << "even though it is read now";
+}
+
+// It takes part of a line, and then nothing.
+TEST_F(LogRelayTest, what_a_full_disk_does_not_take_is_counted_and_the_next_line_is_whole) {
+  auto one = relay_.new_writer();
+  ASSERT_TRUE(one.ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full{10, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  print(*one, "first\nsecond\nthird\n");
+  drain();
+  print(*one, "fourth\n");
+  drain();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  (void)::signal(SIGXFSZ, handler);
+  print(*one, "fifth\n");
+  drain();
+  const std::string all = content();
+  EXPECT_TRUE(all.starts_with("first\nseco\nfifth\n{")) << all;
+  EXPECT_NE(all.find("\"event\":\"log_lines_dropped\",\"lines\":3}\n"), all.npos) << all;
+  print(*one, "sixth\n");
+  drain();
+  EXPECT_EQ(content(), all + "sixth\n") << "it is reported once";
 }
 
 // A file that accepts no more bytes, like one whose server is gone.
