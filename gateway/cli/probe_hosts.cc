@@ -10,11 +10,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <memory>
 
 #include "gateway/base/budgets.h"
 #include "gateway/cli/output.h"
+#include "gateway/cli/scratch_dir.h"
 #include "gateway/config/plugin_place.h"
 #include "gateway/ipc/channel.h"
 #include "gateway/ipc/codec.h"
@@ -65,32 +65,23 @@ bool readable(int fd, Clock::time_point limit) {
 }
 
 // A state directory as the supervisor makes it, removed at the end.
-class Scratch {
- public:
-  ~Scratch() {
-    std::error_code ignored;
-    if (!root_.empty()) std::filesystem::remove_all(root_, ignored);
-  }
-
+struct Scratch {
   Result<void> make(Config config) {
-    char name[] = "/tmp/isogate-probe-XXXXXX";
-    if (::mkdtemp(name) == nullptr) return os_error("cannot make a directory in /tmp", errno);
-    root_ = name;
-    if (::geteuid() == 0) ::chmod(name, 0711);
     auto accounts = supervisor::find_accounts(config);
     if (!accounts.ok()) return accounts.error();
-    config.state_dir = root_ + "/state";
-    config.workdir.clear();
-    auto made = supervisor::prepare_state_dir(config, *accounts);
-    if (!made.ok()) return made.error();
-    state = std::move(*made);
-    return {};
+    return directory.make(config.state_dir, [&](const std::string& path) -> Result<void> {
+      if (accounts->root) ::chmod(path.c_str(), 0711);
+      config.state_dir = path + "/state";
+      config.workdir.clear();
+      auto made = supervisor::prepare_state_dir(config, *accounts);
+      if (!made.ok()) return made.error();
+      state = std::move(*made);
+      return {};
+    });
   }
 
+  ScratchDir directory;
   supervisor::StateDir state;
-
- private:
-  std::string root_;
 };
 
 class Host {

@@ -66,11 +66,6 @@ TEST_F(Loading, LeavesNoCopyBehind) {
   EXPECT_TRUE(std::filesystem::is_empty(place_->path()));
 }
 
-TEST_F(Loading, NeedsNoPlaceForItsCopy) {
-  auto described = describe_plugin(fixture("good"), "", "");
-  ASSERT_TRUE(described.ok()) << described.error().message;
-}
-
 TEST_F(Loading, TakesAPluginThatIsOlderAndKnowsLess) {
   auto described = describe(fixture("shorter"));
   ASSERT_TRUE(described.ok()) << described.error().message;

@@ -136,6 +136,20 @@ TEST(ConfigCommand, CheckMissesTheUsersOfRootsGateway) {
   EXPECT_NE(done.err.find("there is no user `isogate`"), std::string::npos) << done.err;
 }
 
+// Not in /tmp, as is usual on a machine that was hardened.
+TEST(ConfigCommand, CheckLoadsPluginsFromBesideTheStateDirectory) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount /tmp noexec";
+  TemporaryDirectory directory("/var/tmp");
+  const std::string config = directory.file(
+      "c.yaml",
+      "allow_unisolated: true\nbackends: [{name: local}]\nstate_dir: " + directory.path() + "/state\n");
+  auto done = run_with_tmp_noexec({isogate_binary(), "config", "check", config});
+  if (done.exit_code == 77) GTEST_SKIP() << "cannot mount /tmp noexec: " << done.err;
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.out.find("no backend was tried"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("\nbackend local: /"), std::string::npos) << done.out;
+}
+
 TEST(ConfigCommand, CheckShowsRelaxations) {
   TemporaryDirectory directory;
   auto done = run_isogate(

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "tests/support/program.h"
 #include "tests_dirs.h"
@@ -92,6 +95,36 @@ TEST(PluginCommand, DescribeTakesARelativePath) {
   options.cwd = kPlugins;
   auto done = run_isogate({"plugin", "describe", "local.so"}, options);
   EXPECT_EQ(done.exit_code, 0) << done.err;
+}
+
+TEST(PluginCommand, DescribeNamesTheDirectoryThatIsMountedNoexecAndTakesAnother) {
+  if (a_plugin().empty()) GTEST_SKIP() << "the plugin local is not built";
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount /tmp noexec";
+  auto done = run_with_tmp_noexec({isogate_binary(), "plugin", "describe", a_plugin()});
+  if (done.exit_code == 77) GTEST_SKIP() << "cannot mount /tmp noexec: " << done.err;
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_NE(done.err.find("`/tmp` is on a file system mounted noexec"), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find("TMPDIR"), std::string::npos) << done.err;
+  TemporaryDirectory directory("/var/tmp");
+  const std::vector<std::string> command = {
+      "env", "TMPDIR=" + directory.path(), isogate_binary(), "plugin", "describe", a_plugin()};
+  EXPECT_EQ(run_with_tmp_noexec(command).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path())) << "the copy is left";
+}
+
+// Its own must be one that nobody else can replace.
+TEST(PluginCommand, DescribeAsRootRefusesATemporaryDirectoryThatOthersCanChange) {
+  if (a_plugin().empty()) GTEST_SKIP() << "the plugin local is not built";
+  if (::geteuid() != 0) GTEST_SKIP() << "only root's directory is looked at";
+  TemporaryDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0777), 0);
+  ProgramOptions options;
+  options.env = {{"TMPDIR", directory.path()}};
+  auto done = run_isogate({"plugin", "describe", a_plugin()}, options);
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_NE(done.err.find("`" + directory.path() + "` is writable by everybody"), std::string::npos)
+      << done.err;
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
 TEST(PluginCommand, DescribeRefusesWhatIsNoPlugin) {

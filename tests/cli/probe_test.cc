@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/fake_gateway.h"
@@ -21,24 +22,21 @@ struct Probed {
   int exit_code;
   Json report;
   std::string err;
+  size_t left;  // of it, beside the state directory
 };
 
 Probed probe(const std::string& yaml) {
   TemporaryDirectory directory;
-  auto done = run_isogate({"probe", "--json", "--config", directory.file("c.yaml", kHead + yaml)});
-  return {done.exit_code, Json::parse(done.out, nullptr, false), done.err};
-}
-
-size_t leftovers() {
-  size_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/tmp"))
-    if (entry.path().filename().string().starts_with("isogate-probe-")) ++count;
-  return count;
+  auto done =
+      run_isogate({"probe", "--json", "--config",
+                   directory.file("c.yaml", kHead + "state_dir: " + directory.path() + "/state\n" + yaml)});
+  const auto entries = std::filesystem::directory_iterator(directory.path());
+  const auto left = static_cast<size_t>(std::distance(begin(entries), end(entries))) - 1;
+  return {done.exit_code, Json::parse(done.out, nullptr, false), done.err, left};
 }
 
 TEST(Probe, WithoutAGatewayAnAllowedBackendIsChosen) {
   if (!local_is_built()) GTEST_SKIP() << "the plugin local is not built";
-  size_t before = leftovers();
   Probed done = probe("allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\n");
   EXPECT_EQ(done.exit_code, 0) << done.err;
   const Json& backend = done.report.at("backends").at(0);
@@ -48,7 +46,7 @@ TEST(Probe, WithoutAGatewayAnAllowedBackendIsChosen) {
   EXPECT_EQ(backend.at("eligible"), true);
   EXPECT_EQ(backend.at("chosen"), true);
   EXPECT_EQ(done.report.at("policy").at("allow_unisolated"), true);
-  EXPECT_EQ(leftovers(), before);
+  EXPECT_EQ(done.left, 0u);
 }
 
 TEST(Probe, WhatThePolicyForbidsIsNotEligible) {

@@ -62,10 +62,4 @@ std::string refusal(const Sources& sources) {
   return {};
 }
 
-const SettingInfo& setting_at(const std::string& path) {
-  for (const SettingInfo& info : settings())
-    if (info.path == path) return info;
-  throw std::out_of_range("there is no setting " + path);
-}
-
 }  // namespace isogate::test

@@ -5,6 +5,7 @@
 
 #include "gateway/config/load.h"
 #include "gateway/config/settings.h"
+#include "gateway/config/settings_table.h"
 
 namespace isogate::test {
 
@@ -32,7 +33,5 @@ Result<Loaded> load(const Sources& sources);
 
 Loaded loaded(const Sources& sources);        // fails the test where it does not load
 std::string refusal(const Sources& sources);  // the message; fails the test where it loads
-
-const SettingInfo& setting_at(const std::string& path);  // throws std::out_of_range
 
 }  // namespace isogate::test

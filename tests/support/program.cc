@@ -162,6 +162,18 @@ ProgramResult run_isogate(std::vector<std::string> arguments, const ProgramOptio
   return run_program(arguments, options);
 }
 
+ProgramResult run_with_tmp_noexec(const std::vector<std::string>& argv) {
+  std::vector<std::string> all = {"unshare",
+                                  "--mount",
+                                  "sh",
+                                  "-c",
+                                  "mount --bind /tmp /tmp && mount -o remount,bind,noexec /tmp || exit 77; "
+                                  "unset TMPDIR; exec \"$@\"",
+                                  "sh"};
+  all.insert(all.end(), argv.begin(), argv.end());
+  return run_program(all);
+}
+
 TemporaryDirectory::TemporaryDirectory(const std::string& above) : path_(above + "/isogate-test-XXXXXX") {
   if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("cannot make a directory in " + above);
   ::chmod(path_.c_str(), 0711);

@@ -31,6 +31,9 @@ ProgramResult run_program(const std::vector<std::string>& argv, const ProgramOpt
 std::string isogate_binary();
 ProgramResult run_isogate(std::vector<std::string> arguments, const ProgramOptions& options = {});
 
+// As root, where /tmp is mounted noexec and TMPDIR is not set. Exit code 77: that cannot be had here.
+ProgramResult run_with_tmp_noexec(const std::vector<std::string>& argv);
+
 // A program that runs while the test continues. Killed, if it still runs, and reaped at the end.
 class Program {
  public:

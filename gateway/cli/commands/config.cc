@@ -11,6 +11,7 @@
 #include "gateway/cli/effective_config.h"
 #include "gateway/cli/output.h"
 #include "gateway/cli/probe_hosts.h"
+#include "gateway/cli/scratch_dir.h"
 #include "gateway/config/plugin_place.h"
 #include "gateway/config/settings.h"
 #include "gateway/host/plugin/describe.h"
@@ -177,7 +178,9 @@ class ConfigCheck {
     if (!config.images.empty() && (capabilities & ISOGATE_CAP_IMAGE) == 0)
       warn(path + ".images", "has no effect: this backend's sandboxes have no images");
     if (config.groups.empty() && config.run_as == BackendConfig().run_as) return;
-    const auto described = describe_plugin(plugin_file(config_, config), config.sha256, "");
+    ScratchDir copies;
+    if (auto made = copies.make(config_.state_dir); !made.ok()) return;
+    const auto described = describe_plugin(plugin_file(config_, config), config.sha256, copies.path());
     if (!described.ok() || (described->flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) == 0) return;
     const std::string why = "has no effect: the backend host of plugin `" + described->id +
                             "` stays root, with the capabilities that the plugin names";

@@ -6,6 +6,7 @@
 #include "gateway/cli/cli.h"
 #include "gateway/cli/effective_config.h"
 #include "gateway/cli/output.h"
+#include "gateway/cli/scratch_dir.h"
 #include "gateway/host/plugin/describe.h"
 
 namespace isogate::cli {
@@ -45,7 +46,10 @@ Result<std::vector<std::string>> plugin_files(const std::string& folder) {
 int run_plugin_describe(const PluginOptions& options) {
   std::error_code nowhere;
   const std::filesystem::path file = std::filesystem::absolute(options.file, nowhere);
-  auto description = describe_plugin(nowhere ? options.file : file.string(), "", "");
+  ScratchDir copies;
+  const auto made = copies.make("");
+  auto description = made.ok() ? describe_plugin(nowhere ? options.file : file.string(), "", copies.path())
+                               : Result<Description>(made.error());
   if (!description.ok()) {
     complain(description.error().message);
     return kFailed;
@@ -64,10 +68,15 @@ int run_plugin_list(const PluginOptions& options) {
     complain(files.error().message);
     return kFailed;
   }
+  ScratchDir copies;
+  if (auto made = copies.make(loaded->config.state_dir); !made.ok()) {
+    complain(made.error().message);
+    return kFailed;
+  }
   bool all_good = true;
   OrderedJson list = OrderedJson::array();
   for (const std::string& file : *files) {
-    auto description = describe_plugin(file, "", "");
+    auto description = describe_plugin(file, "", copies.path());
     all_good = all_good && description.ok();
     if (options.json)
       list.push_back(description.ok()

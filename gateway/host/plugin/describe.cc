@@ -8,9 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <optional>
 
 #include "gateway/base/privileges.h"
 #include "gateway/config/schema.h"
@@ -103,21 +101,6 @@ Result<void> end_with_reader() {
   return {};
 }
 
-// A temporary place for one copy, for a command that has no state directory.
-class TemporaryDir {
- public:
-  TemporaryDir() {
-    if (::mkdtemp(path_) == nullptr) path_[0] = '\0';
-  }
-  ~TemporaryDir() {
-    if (path_[0] != '\0') ::rmdir(path_);
-  }
-  [[nodiscard]] std::string path() const { return path_; }
-
- private:
-  char path_[32] = "/tmp/isogate-describe-XXXXXX";
-};
-
 }  // namespace
 
 Result<Description> describe_copy(const PluginImage& image, const PluginCopy& copy) {
@@ -135,9 +118,7 @@ Result<Description> describe_plugin(const std::string& path, const std::string& 
                                     const std::string& copy_dir) {
   auto image = inspect_plugin(path, pin);
   if (!image) return image.error();
-  std::optional<TemporaryDir> temporary;
-  if (copy_dir.empty()) temporary.emplace();
-  auto copy = make_copy(*image, temporary ? temporary->path() : copy_dir);
+  auto copy = make_copy(*image, copy_dir);
   if (!copy) return copy.error();
   return describe_copy(*image, *copy);
 }

@@ -15,7 +15,7 @@
 
 namespace isogate {
 
-// `pin`: SHA-256 in hex, or empty. `copy_dir`: as in plugin_file.h; empty: a temporary one.
+// `pin`: SHA-256 in hex, or empty. `copy_dir`: as in plugin_file.h.
 Result<Description> describe_plugin(const std::string& path, const std::string& pin,
                                     const std::string& copy_dir);
 
