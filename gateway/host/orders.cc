@@ -40,10 +40,12 @@ Result<HostOrder> parse_start(const std::string& record) {
   return order;
 }
 
-std::optional<uint32_t> parse_stop(const std::string& record) {
+std::optional<CloseOrder> parse_close(const std::string& record) {
   const json message = json::parse(record, nullptr, false);
-  if (text_at(message, "type") != "stop") return std::nullopt;
-  return text_at(message, "mode") == "stop" ? ISOGATE_CLOSE_STOP : ISOGATE_CLOSE_DETACH;
+  const std::string type = text_at(message, "type");
+  if (type != "stop" && type != "mode") return std::nullopt;
+  const bool stops = text_at(message, "mode") == "stop";
+  return CloseOrder{stops ? ISOGATE_CLOSE_STOP : ISOGATE_CLOSE_DETACH, type == "stop"};
 }
 
 }  // namespace isogate

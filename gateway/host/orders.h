@@ -19,7 +19,11 @@ struct HostOrder {
 };
 Result<HostOrder> parse_start(const std::string& record);
 
-// How to close sandboxes, ISOGATE_CLOSE_*; nothing: it is no order to stop.
-std::optional<uint32_t> parse_stop(const std::string& record);
+// How to close sandboxes. Nothing: it is neither `stop` nor `mode`.
+struct CloseOrder {
+  uint32_t mode;  // ISOGATE_CLOSE_*
+  bool now;       // or only once the front has ended
+};
+std::optional<CloseOrder> parse_close(const std::string& record);
 
 }  // namespace isogate

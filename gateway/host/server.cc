@@ -124,13 +124,13 @@ void Server::wait_for_end() {
 bool Server::read_control() {
   auto received = ipc::receive_record(control_, ipc::Wait::kDont);
   if (!received) return received.error().os_errno != EAGAIN;
-  const auto mode = parse_stop(received->bytes);
-  if (!mode) {
+  const auto order = parse_close(received->bytes);
+  if (!order) {
     log::warn("unknown_supervisor_message", {{"bytes", received->bytes.size()}});
     return false;
   }
-  close_mode_ = *mode;
-  return true;
+  close_mode_ = order->mode;
+  return order->now;
 }
 
 int Server::stop() {

@@ -68,7 +68,7 @@ class Server {
   std::atomic<bool> broken_ = false;  // by the front
   std::mutex reason_mutex_;
   std::string reason_;
-  uint32_t close_mode_ = ISOGATE_CLOSE_DETACH;
+  uint32_t close_mode_ = ISOGATE_CLOSE_DETACH;  // until the supervisor names another
 };
 
 }  // namespace isogate

@@ -133,6 +133,8 @@ std::string host_stop_message(bool keep_sandboxes) {
   return text_of({{"type", "stop"}, {"mode", keep_sandboxes ? "detach" : "stop"}});
 }
 
+std::string host_drain_message() { return text_of({{"type", "mode"}, {"mode", "stop"}}); }
+
 void ControlChannel::send(std::string record, std::vector<int> borrowed, std::vector<Fd> owned) {
   if (!socket_) return;
   for (const Fd& fd : owned) borrowed.push_back(fd.get());

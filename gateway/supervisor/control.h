@@ -68,6 +68,8 @@ struct HostStart {
 // With it: the socket to the front, and what its logger writes to (none: its stderr).
 std::string host_start_message(const HostStart& start);
 std::string host_stop_message(bool keep_sandboxes);  // mode "detach" or "stop"
+// The host goes on, and closes its sandboxes as a stop does, should its front end first.
+std::string host_drain_message();
 
 class ControlChannel {
  public:

@@ -54,6 +54,7 @@ void FrontProcess::close() {
 
 void FrontProcess::kill(const std::string& why) {
   if (!running() || process_.killed) return;
+  if (retired_) context_.had_to_kill = true;
   log::warn("front_killed", {{"reason", why}});
   process_.kill_now(why);
 }
@@ -122,9 +123,7 @@ void FrontProcess::crashed(const std::string& reason) {
 
 void FrontProcess::tick(TimePoint now) {
   if (start_at_ && *start_at_ <= now && !retired_) start();
-  if (!process_.kill_at || *process_.kill_at > now) return;
-  if (retired_) context_.had_to_kill = true;
-  kill(process_.kill_reason);
+  if (process_.kill_at && *process_.kill_at <= now) kill(process_.kill_reason);
 }
 
 TimePoint FrontProcess::next_deadline() const {

@@ -115,6 +115,7 @@ class Supervisor {
   [[nodiscard]] int poll_timeout() const;
   void terminate();
   void stop_hosts();
+  void not_drained(const std::string& reason);
   void give_up(const std::string& reason, const char* event = "gave_up");
   void kill_everything();
   void settle_start(TimePoint now);
@@ -148,6 +149,7 @@ class Supervisor {
   TimePoint phase_deadline_ = TimePoint::max();
   bool starting_ = true;  // until every first host has settled
   bool front_started_ = false;
+  bool front_lost_ = false;                      // and none was ready since
   TimePoint front_deadline_ = TimePoint::max();  // it starts then, whoever has not settled
   std::optional<PendingReload> pending_;         // its hosts are on trial, then the front is asked
   uint64_t reloads_ = 0;                         // that a front was offered
@@ -165,13 +167,18 @@ FrontProcess::Events Supervisor::front_events() {
   FrontProcess::Events events;
   events.started = [this] { backends_.each(&BackendSlot::announce); };
   events.ready = [this] {
+    front_lost_ = false;
     if (is_offered()) pending_->answer_by = Clock::now() + context_.timings.reload;
     log::info("ready", {{"listen", addresses()}});
     notify_service_manager("READY=1");
   };
   events.lost = [this] {
-    if (phase_ == Phase::kDraining) backends_.each(&BackendSlot::retire);
-    if (phase_ < Phase::kStopping) backends_.each(&BackendSlot::front_lost);
+    front_lost_ = true;
+    if (phase_ == Phase::kDraining) {
+      not_drained("the front ended before it had drained");
+      return stop_hosts();
+    }
+    if (phase_ == Phase::kRunning) backends_.each(&BackendSlot::front_lost);
     if (is_offered()) adopt_reload();  // the next front starts with it
   };
   events.drained = [this] {
@@ -328,8 +335,8 @@ void Supervisor::advance(TimePoint now) {
   backends_.tick(now);
   if (phase_ == Phase::kRunning && starting_) settle_start(now);
   if (phase_ == Phase::kRunning && pending_) settle_reload(now);
-  if (phase_ == Phase::kDraining && (now >= phase_deadline_ || !front_.running())) {
-    if (front_.running()) log::warn("front_drain_timed_out", {});
+  if (phase_ == Phase::kDraining && now >= phase_deadline_) {
+    log::warn("front_drain_timed_out", {});
     stop_hosts();
   }
   if (phase_ == Phase::kStopping && backends_.hosts_gone()) {
@@ -379,9 +386,13 @@ void Supervisor::terminate() {
   notify_service_manager("STOPPING=1");
   log::info("draining", {{"deadline_sec", drain.count()}});
   front_.retire();
+  const bool keep = context_.config.keep_on_shutdown;
+  if (!front_.ready()) {
+    if (front_lost_ && !keep) not_drained("the front had ended, and the next one was not ready");
+    return stop_hosts();
+  }
   // A host that crashes meanwhile comes back, and ends what it left running.
-  if (context_.config.keep_on_shutdown || !front_.ready()) backends_.each(&BackendSlot::retire);
-  if (!front_.ready()) return stop_hosts();
+  backends_.each(keep ? &BackendSlot::retire : &BackendSlot::drain);
   phase_ = Phase::kDraining;
   phase_deadline_ = now + drain + context_.timings.drain_extra;
   front_.send(drain_message(static_cast<uint32_t>(drain.count())), {});
@@ -391,6 +402,12 @@ void Supervisor::stop_hosts() {
   phase_ = Phase::kStopping;
   phase_deadline_ = TimePoint::max();  // each process has its own
   backends_.each(&BackendSlot::stop, context_.config.keep_on_shutdown);
+}
+
+// What no backend host has may run: only a front knows of it.
+void Supervisor::not_drained(const std::string& reason) {
+  log::error("not_drained", {{"reason", reason}});
+  context_.had_to_kill = true;
 }
 
 void Supervisor::give_up(const std::string& reason, const char* event) {

@@ -5,8 +5,8 @@
 // nothing that came from the network and loads no plugin.
 //
 // Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP reloads; SIGUSR1 reopens
-// the log file. Exit codes: 0 drained and stopped; 1 it could not start, something had to be killed, or
-// a sandbox could not be closed and is left: the log names it.
+// the log file. Exit codes: 0 drained and stopped; 1 it could not start, something had to be killed, the
+// front ended before it had drained, or a sandbox could not be closed and is left: the log names it.
 #pragma once
 
 #include <chrono>

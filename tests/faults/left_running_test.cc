@@ -93,6 +93,24 @@ TEST_F(LeftRunning, WhatAHostThatDiedInACallLeftIsStoppedAtTheEnd) {
   EXPECT_EQ(call.get().status, 502);
 }
 
+// The end of its sandboxes takes longer than a backend host without a front has to end.
+TEST_F(LeftRunning, WhatAFrontThatDiesInADrainHadOpenIsStoppedAndTheExitCodeSaysThatItDied) {
+  begin_with_one();
+  std::filesystem::remove(place_.path() + "/ran");
+  fail("slow-exec slow-stop");
+  auto call = std::async(std::launch::async, [this] { return run(); });
+  ASSERT_TRUE(eventually(10, [&] { return std::filesystem::exists(place_.path() + "/ran"); }));
+  gateway_->signal(SIGTERM);
+  ASSERT_TRUE(eventually(10, [&] { return me().get("/readyz").status == 503; }));
+  ::kill(front_of(*gateway_), SIGKILL);
+  std::this_thread::sleep_for(milliseconds(3000));
+  fail("");
+  EXPECT_EQ(gateway_->wait(40), 1) << gateway_->log();
+  EXPECT_EQ(left(".place"), 0u) << gateway_->log();
+  EXPECT_TRUE(logs("not_drained")) << gateway_->log();
+  EXPECT_FALSE(logs("backend_host_killed")) << gateway_->log();
+}
+
 TEST_F(LeftRunning, AStopSoonAfterAnInterruptedDeleteFinishesIt) {
   begin_with_one();
   fail("die-stop");

@@ -74,10 +74,14 @@ void look_at_host_start(const std::string& record) {
 }
 
 void look_at_stop(const std::string& record) {
-  const auto mode = parse_stop(record);
-  require(!mode || *mode == ISOGATE_CLOSE_STOP || *mode == ISOGATE_CLOSE_DETACH);
-  require(parse_stop(supervisor::host_stop_message(true)) == ISOGATE_CLOSE_DETACH);
-  require(parse_stop(supervisor::host_stop_message(false)) == ISOGATE_CLOSE_STOP);
+  const auto order = parse_close(record);
+  require(!order || order->mode == ISOGATE_CLOSE_STOP || order->mode == ISOGATE_CLOSE_DETACH);
+  const auto detach = parse_close(supervisor::host_stop_message(true));
+  require(detach && detach->now && detach->mode == ISOGATE_CLOSE_DETACH);
+  const auto stop = parse_close(supervisor::host_stop_message(false));
+  require(stop && stop->now && stop->mode == ISOGATE_CLOSE_STOP);
+  const auto later = parse_close(supervisor::host_drain_message());
+  require(later && !later->now && later->mode == ISOGATE_CLOSE_STOP);
 }
 
 // --- what the front receives then

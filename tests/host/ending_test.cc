@@ -58,6 +58,13 @@ TEST_F(Ending, OnStopAnswersEveryCallAndStopsTheSandboxes) {
   expect_end("1");
 }
 
+TEST_F(Ending, ByTheFrontStopsTheSandboxesOfAGatewayThatEnds) {
+  host_->tell(R"({"type":"mode","mode":"stop"})");
+  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_OK);
+  host_->end_front();
+  expect_end("1");
+}
+
 TEST_F(Ending, OnStopWithDetachLeavesTheSandboxes) {
   host_->tell(R"({"type":"stop","mode":"detach"})");
   expect_end("0");

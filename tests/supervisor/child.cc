@@ -97,6 +97,7 @@ int front() {
         tell_supervisor({{"type", "stuck"}, {"message", message["name"]}, {"generation", 1}});
     } else if (type == "reload") {
       if (act == "mute") continue;
+      if (act == "late") ::usleep(1'000'000);
       Json answer = {{"type", "reloaded"}, {"number", message["number"]}};
       if (act == "refuses") answer.update({{"type", "reload_refused"}, {"message", "no such tenant"}});
       tell_supervisor(answer);
@@ -108,6 +109,7 @@ int front() {
       });
     } else if (type == "drain" && act != "no-drain") {
       tell_supervisor({{"type", "drained"}});
+      if (act == "ready-at-the-end") tell_supervisor({{"type", "ready"}});
     }
   }
   say({{"event", "front sees the end"}});
@@ -156,15 +158,16 @@ int host(const std::string& name) {
   while (::poll(fds, 2, -1) > 0) {
     if (fds[0].revents != 0) {
       auto record = next_record();
-      say({{"event",
-            "host got " + (record ? std::string(Json::parse(record->bytes)["type"]) : "the end of control")},
-           {"message", record ? Json::parse(record->bytes) : Json()},
-           {"name", name}});
+      const Json order = record ? Json::parse(record->bytes) : Json{{"type", "the end of control"}};
+      say({{"event", "host got " + order["type"].get<std::string>()}, {"message", order}, {"name", name}});
+      if (order["type"] == "mode") continue;
+      if (act == "slow-end") ::usleep(1'000'000);
       if (act != "ignore-stop") return 0;
       fds[0].fd = -1;
     }
     if (fds[1].revents != 0) {
       say({{"event", "host sees the end of its front"}, {"name", name}});
+      if (act == "slow-end") ::usleep(1'000'000);
       if (act != "linger") return 0;
       fds[1].fd = -1;
     }

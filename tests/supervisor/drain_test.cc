@@ -119,9 +119,51 @@ TEST_F(Drain, a_front_that_dies_while_draining_is_not_started_again) {
   gateway.signal(SIGTERM);
   gateway.line("front got drain");
   ::kill(gateway.front_pid(), SIGKILL);
-  EXPECT_EQ(gateway.wait(), 0);
+  EXPECT_EQ(gateway.wait(), 1) << "it has not drained";
+  EXPECT_EQ(gateway.line("not_drained")["reason"], "the front ended before it had drained");
   EXPECT_EQ(gateway.count("front_started"), 1);
   EXPECT_EQ(gateway.count("backend_host_started"), 1);
+}
+
+TEST_F(Drain, a_host_knows_how_to_close_before_the_front_can_die) {
+  Supervised gateway(
+      {.backends = {backend("one", "slow-end")},
+       .instance = "no-drain",
+       .change = [](Config& config) { config.drain_timeout_sec = 100; },
+       .change_options =
+           [](ServeOptions& options) { options.timings.leave = std::chrono::milliseconds(200); }});
+  up(gateway);
+  gateway.signal(SIGTERM);
+  gateway.line("front got drain");
+  EXPECT_EQ(gateway.line("host got mode")["message"]["mode"], "stop");
+  ::kill(gateway.front_pid(), SIGKILL);
+  EXPECT_EQ(gateway.wait(), 1);
+  EXPECT_EQ(gateway.count("backend_host_killed"), 0) << "it has the time of a stop";
+}
+
+TEST_F(Drain, a_stop_while_there_is_no_front_says_that_something_may_be_left) {
+  for (const bool keep : {false, true}) {
+    Supervised gateway({.change = [&](Config& config) { config.keep_on_shutdown = keep; },
+                        .change_options =
+                            [](ServeOptions& options) {
+                              options.timings.first_backoff = options.timings.longest_backoff =
+                                  std::chrono::seconds(60);
+                            }});
+    up(gateway);
+    ::kill(gateway.front_pid(), SIGKILL);
+    gateway.line("front_crashed");
+    gateway.signal(SIGTERM);
+    EXPECT_EQ(gateway.wait(), keep ? 0 : 1);
+    EXPECT_EQ(gateway.count("not_drained"), keep ? 0 : 1);
+  }
+}
+
+TEST_F(Drain, a_front_that_breaks_the_protocol_at_the_end_is_killed_and_the_exit_code_says_so) {
+  Supervised gateway({.backends = {backend("one", "slow-end")}, .instance = "ready-at-the-end"});
+  up(gateway);
+  gateway.signal(SIGTERM);
+  EXPECT_EQ(gateway.wait(), 1);
+  EXPECT_EQ(gateway.line("front_killed")["reason"], "sent `ready` twice");
 }
 
 TEST_F(Drain, a_host_that_crashes_while_draining_is_restarted_to_end_what_it_left) {
@@ -134,6 +176,7 @@ TEST_F(Drain, a_host_that_crashes_while_draining_is_restarted_to_end_what_it_lef
   EXPECT_EQ(down["restarting"], true);
   EXPECT_EQ(gateway.wait(), 0);
   EXPECT_EQ(gateway.count("backend_host_started"), 2);
+  EXPECT_EQ(gateway.count("host got mode"), 2) << "the next one, too, knows how to close";
 }
 
 TEST_F(Drain, a_stop_before_anything_is_ready_ends_in_order) {

@@ -180,6 +180,41 @@ TEST_F(Reload, a_replacement_that_fails_takes_the_backend_down) {
   EXPECT_TRUE(gone_within(gateway.host_pid("one"), 5));
 }
 
+TEST_F(Reload, a_replacement_that_hangs_or_crashes_changes_nothing) {
+  for (const auto& [act, why] :
+       {std::pair{"never-ready",
+                  "`backends[0]`: backend host was killed: it did not become ready within 2 s"},
+        {"crash", "`backends[0]`: backend host crashed: signal 6 (SIGABRT)"}}) {
+    Supervised gateway({.change_options = [](ServeOptions& options) {
+      options.timings.ready = std::chrono::milliseconds(2000);
+    }});
+    gateway.told_front("one", "up");
+    gateway.reload([&](Config& config) {
+      config.limits.exec_queue = 7;
+      config.backends = {backend("one", act)};
+    });
+    EXPECT_EQ(gateway.line("reload_refused")["reason"], why);
+    EXPECT_EQ(gateway.count("front got reload"), 0);
+    EXPECT_EQ(gateway.count("reloaded"), 0);
+    EXPECT_EQ(gateway.count("front got backend"), 1);
+    EXPECT_TRUE(runs(gateway.host_pid("one")));
+  }
+}
+
+// The front has adopted the new configuration: what the old host serves is not by that.
+TEST_F(Reload, a_replacement_that_crashes_once_the_front_was_asked_takes_the_backend_down) {
+  Supervised gateway({.instance = "late"});
+  gateway.told_front("one", "up");
+  gateway.reload([](Config& config) { config.backends[0].egress = ISOGATE_EGRESS_DENY; });
+  gateway.line("front got reload");
+  ::kill(gateway.host_pid("one", 2), SIGKILL);
+  const Json down = gateway.told_front("one", "down");
+  EXPECT_EQ(down["generation"], 2);
+  EXPECT_EQ(down["restarting"], true);
+  EXPECT_TRUE(gone_within(gateway.host_pid("one"), 5));
+  EXPECT_EQ(gateway.told_front("one", "up", 2)["generation"], 3);
+}
+
 TEST_F(Reload, what_only_a_start_can_change_is_named) {
   Supervised gateway;
   gateway.told_front("one", "up");

@@ -56,6 +56,8 @@ void BackendSlot::not_installed(const Error& error) {
   report_down({name(), generation_, error.message, false, false});
 }
 
+bool BackendSlot::serves() { return !removed_ && find(HostRole::kServing) != nullptr; }
+
 Result<void> BackendSlot::launch(const Config& config, const BackendConfig& backend, HostRole role) {
   const std::string copy_dir_name = name() + "." + std::to_string(generation_);
   auto copy_dir = make_plugin_copy_dir(context_.state, copy_dir_name);
@@ -82,6 +84,7 @@ Result<void> BackendSlot::launch(const Config& config, const BackendConfig& back
   process->control.send(host_start_message({&config, &backend, generation_, context_.state.sandboxes,
                                             context_.state.uids, *copy_dir}),
                         {}, std::move(outputs));
+  if (draining_) process->control.send(host_drain_message());
   log::info("backend_host_started",
             {{"backend", name()}, {"generation", generation_}, {"host_pid", process->child.pid}});
   processes_.push_back(std::move(process));
@@ -130,6 +133,13 @@ void BackendSlot::retire() {
   retired_ = true;
   start_at_.reset();
   restart_alone_from_.reset();
+}
+
+// One that leaves keeps running what the next one re-attaches.
+void BackendSlot::drain() {
+  draining_ = true;
+  for (const auto& process : processes_)
+    if (process->role != HostRole::kLeaving) process->control.send(host_drain_message());
 }
 
 void BackendSlot::stop(bool keep_sandboxes) {
@@ -327,14 +337,13 @@ std::string host_fingerprint(const Config& config, const BackendConfig& backend)
 }
 
 void BackendSlot::try_out(const Config& wanted, const BackendConfig& backend) {
-  const bool serves = !removed_ && find(HostRole::kServing) != nullptr;
-  const bool lives = serves || (!removed_ && find(HostRole::kStarting) != nullptr);
+  const bool lives = serves() || (!removed_ && find(HostRole::kStarting) != nullptr);
   trial_ = Trial{};
   trial_->fingerprint = host_fingerprint(wanted, backend);
   if (lives && !start_at_ && trial_->fingerprint == fingerprint_) return decide(Outcome::kUnchanged, "");
   ++generation_;
   if (auto there = check_plugin_there(wanted, backend); !there) {
-    if (serves || there.error().status == ISOGATE_INVALID_ARGUMENT)
+    if (serves() || there.error().status == ISOGATE_INVALID_ARGUMENT)
       trial_->mistake = Mistake{"plugin", there.error().message};
     return decide(Outcome::kAbsent, there.error().message);
   }
@@ -343,6 +352,7 @@ void BackendSlot::try_out(const Config& wanted, const BackendConfig& backend) {
 }
 
 void BackendSlot::decide(Outcome outcome, std::string reason) {
+  if (outcome == Outcome::kCrashed && serves()) trial_->mistake = Mistake{"", reason};
   trial_->outcome = outcome;
   trial_->reason = std::move(reason);
 }
@@ -381,7 +391,8 @@ void BackendSlot::take_over(BackendConfig config) {
       return not_installed({ISOGATE_NOT_FOUND, 0, trial.reason});
     case Outcome::kFailed:
       return give_up(generation_, trial.reason, false);
-    default:
+    default:  // once the front had adopted the configuration: the old host must not go on
+      leave(HostRole::kServing);
       return crashed(generation_, trial.reason);
   }
 }

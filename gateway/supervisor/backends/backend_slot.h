@@ -40,6 +40,7 @@ class BackendSlot {
   void front_lost();               // hosts end with their front, and are started again
   void announce();                 // reports all backends to a new front
   void retire();                   // hosts keep running, but no new one is started
+  void drain();                    // hosts close what they have, should their front end now
   void stop(bool keep_sandboxes);  // every host, for good
   void kill_all();
 
@@ -61,11 +62,12 @@ class BackendSlot {
   struct Trial {
     std::string fingerprint;
     Outcome outcome = Outcome::kOpen;
-    std::string reason;  // absent, failed, crashed
-    std::optional<Mistake> mistake;
+    std::string reason;              // absent, failed, crashed
+    std::optional<Mistake> mistake;  // also of one that crashed or hung, where another one serves
   };
 
   HostProcess* find(HostRole role);
+  bool serves();
   Result<void> launch(const Config& config, const BackendConfig& backend, HostRole role);
   void conclude_trial(const HostProcess& process, int wait_status, const std::string& reason);
   void decide(Outcome outcome, std::string reason);
@@ -96,7 +98,7 @@ class BackendSlot {
   bool settled_ = false;
   uint64_t generation_ = 0;
   std::optional<TimePoint> restart_alone_from_;  // once the hosts of the last front have left, too
-  bool removed_ = false, retired_ = false, stopping_ = false;
+  bool removed_ = false, retired_ = false, draining_ = false, stopping_ = false;
 };
 
 // Differs when a host must be replaced: by any setting that it reads, or the plugin's file.
