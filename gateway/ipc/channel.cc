@@ -125,7 +125,8 @@ Result<Received> receive_record(int socket, Wait wait) {
   bool foreign = false;
   std::vector<Fd> fds = received_descriptors(message, [&foreign](cmsghdr&) { foreign = true; });
   if (n == 0) return os_error("the channel has ended", ECONNRESET);
-  if (foreign || (message.msg_flags & MSG_TRUNC) != 0 || fds.size() > kMaxChannelFds)
+  const size_t most_fds = kMaxChannelFds + (buffer[0] == kMemfd ? 1 : 0);
+  if (foreign || (message.msg_flags & MSG_TRUNC) != 0 || fds.size() > most_fds)
     return invalid("a record came truncated or with foreign control data");
   const bool lost = (message.msg_flags & MSG_CTRUNC) != 0;
   std::string_view record(buffer.data(), static_cast<size_t>(n));

@@ -80,6 +80,18 @@ TEST_F(Channel, CarriesRecordsOfAnySizeWithTheirDescriptors) {
   }
 }
 
+TEST_F(Channel, CarriesAsManyDescriptorsAsItsCapHoweverTheRecordTravels) {
+  const Fd event_fd = event();
+  const std::vector<int> many(kMaxChannelFds, event_fd.get());
+  for (const size_t size : {size_t{1}, kMaxInlineBytes + 1}) {
+    ASSERT_TRUE(send_record(pair_.own.get(), std::string(size, 'x'), many, Wait::kBlock).ok()) << size;
+    auto received = receive();
+    ASSERT_TRUE(received.ok()) << received.error().message;
+    EXPECT_EQ(received->bytes.size(), size);
+    EXPECT_EQ(received->fds.size(), kMaxChannelFds);
+  }
+}
+
 TEST_F(Channel, KeepsRecordsApartAndInOrder) {
   for (int i = 0; i < 50; ++i)
     ASSERT_TRUE(send_record(pair_.own.get(), std::to_string(i), {}, Wait::kDont).ok());
