@@ -486,6 +486,15 @@ TEST_F(E2bAttack, MalformedStreamsAreRefused) {
   EXPECT_EQ(rpc(x, kList, Json::object()).body.at("processes").size(), 0U) << "nothing ran";
 }
 
+// As JSON of protocol buffers has it.
+TEST_F(E2bAttack, ATerminalThatIsNullIsNone) {
+  const Box x = make(mine());
+  const Json process{{"cmd", "/bin/sh"}, {"args", {"-c", "test -t 1 || echo none"}}};
+  const Answer ran = ask("POST", "/process.Process/Start", x.headers("application/connect+json"),
+                         envelope(Json{{"process", process}, {"pty", nullptr}}.dump()));
+  EXPECT_NE(ran.text.find("\"stdout\":\"" + base64("none\n") + "\""), std::string::npos) << ran.text;
+}
+
 TEST_F(E2bAttack, UploadsThatAreHostileLeaveNothing) {
   const Box x = make(mine());
   const auto upload = [&](const std::string& body) {

@@ -47,6 +47,11 @@ const json& object_in(const json& body, std::string_view name) {
   return *found;
 }
 
+bool has_pty(const json& body) {
+  const auto found = body.find("pty");
+  return found != body.end() && !found->is_null();
+}
+
 const ProcessInfo* info_of(const App& app, const LongExec& exec) {
   const auto found = app.e2b->processes.find(exec.answer().exec_id);
   return found == app.e2b->processes.end() ? nullptr : &found->second;
@@ -222,7 +227,7 @@ json exec_body(const App& app, const Exchange& exchange, const json& body, const
   if (!info.cwd.empty()) request["cwd"] = place.path;
   if (const std::string user = user_of(app.config, exchange); !user.empty()) request["user"] = user;
   request["stdin_open"] = bool_field(body, "stdin").value_or(true);
-  if (const json& size = object_in(object_in(body, "pty"), "size"); body.contains("pty"))
+  if (const json& size = object_in(object_in(body, "pty"), "size"); has_pty(body))
     request["pty"] = {{"cols", count_field(size, "cols", 1, kMostCells).value_or(80)},
                       {"rows", count_field(size, "rows", 1, kMostCells).value_or(24)}};
   const double most = app.config.exec.max_background_sec;
@@ -375,7 +380,7 @@ Task<void> handle_signal(App& app, Exchange& exchange) {
 Task<void> handle_update(App& app, Exchange& exchange) {
   const json body = co_await read_message(app, exchange);
   const LongExecPtr exec = process_of(app, exchange, body);
-  if (body.contains("pty")) {
+  if (has_pty(body)) {
     const auto [rows, cols] = size_in(object_in(object_in(body, "pty"), "size"));
     exec->resize(rows, cols);
   }
