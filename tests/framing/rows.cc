@@ -124,6 +124,11 @@ const Row kHostile[] = {
     {"two_hosts_in_http_1_0", "GET /livez HTTP/1.0\r\nHost: gw\r\nHost: gw\r\n\r\n"},
     // Headers that decide something, twice.
     {"two_keys", kGet + "Authorization: Bearer a\r\nAuthorization: Bearer KEY\r\n\r\n"},
+    {"two_keys_of_e2b", kGet + "X-API-Key: KEY\r\nX-API-Key: KEY\r\n\r\n"},
+    {"two_tokens_of_e2b", kGet + "X-Access-Token: a\r\nX-Access-Token: b\r\n\r\n"},
+    {"two_traffic_tokens", kGet + "E2b-Traffic-Access-Token: a\r\nE2b-Traffic-Access-Token: b\r\n\r\n"},
+    {"two_sandboxes_of_e2b", kGet + "E2b-Sandbox-Id: a\r\nE2b-Sandbox-Id: b\r\n\r\n"},
+    {"two_ports_of_e2b", kGet + "E2b-Sandbox-Port: 80\r\nE2b-Sandbox-Port: 81\r\n\r\n"},
     {"two_agents", kGet + "X-Agent-Id: a\r\nX-Agent-Id: b\r\n\r\n"},
     {"two_types", kGet + "Content-Type: text/plain\r\nContent-Type: application/json\r\n\r\n"},
     {"two_versions", kGet + "If-Range: \"a\"\r\nIf-Range: \"b\"\r\n\r\n"},

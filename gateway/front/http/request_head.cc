@@ -20,6 +20,9 @@ constexpr std::array kSingle = {
     Single{"content-length", "decides where the body ends"},
     Single{"content-range", "decides what the body is"},
     Single{"content-type", "decides how the body is read"},
+    Single{"e2b-sandbox-id", "decides whose sandbox it is"},
+    Single{"e2b-sandbox-port", "decides which port is asked"},
+    Single{"e2b-traffic-access-token", "decides who asks"},
     Single{"expect", "decides when the body comes"},
     Single{"host", "decides whom is asked"},
     Single{"if-range", "decides what is answered"},
@@ -31,7 +34,9 @@ constexpr std::array kSingle = {
     Single{"range", "decides what is answered"},
     Single{"sec-fetch-site", "decides whether a web page may ask"},
     Single{"transfer-encoding", "decides where the body ends"},
+    Single{"x-access-token", "decides who asks"},
     Single{"x-agent-id", "decides whose sandbox it is"},
+    Single{"x-api-key", "decides who asks"},
     Single{"x-isogate-key", "decides who asks"},
 };
 
