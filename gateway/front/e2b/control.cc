@@ -162,8 +162,7 @@ void refuse_what_is_not_there(const json& body) {
 // meanwhile.
 int64_t expiry_while_made(const App& app, uint64_t seconds) {
   const std::chrono::seconds most = budget::kOpen + budget::kMeasure + kFirstExecWithin + budget::kReturn;
-  const uint64_t in_queues = 2 * uint64_t{app.config.limits.exec_queue_timeout_sec};
-  return from_now(seconds + static_cast<uint64_t>(most.count()) + in_queues);
+  return from_now(seconds + static_cast<uint64_t>(most.count()) + app.config.limits.exec_queue_timeout_sec);
 }
 
 // The first exec proves that it works, too.

@@ -143,6 +143,8 @@ ApiError waited_too_long(const App& app, const Sandbox& in) {
           .retry_after_sec = 5};
 }
 
+using Deadline = std::chrono::steady_clock::time_point;
+
 // What an exec waits for in a queue.
 template <typename Place>
 struct Turn {
@@ -157,8 +159,8 @@ struct Turn {
 
 // `leave` takes it out of its queue; false: its turn has come.
 template <typename Place>
-asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shared_ptr<Turn<Place>> turn,
-                                std::function<bool()> leave) {
+asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, Deadline until,
+                                std::shared_ptr<Turn<Place>> turn, std::function<bool()> leave) {
   bool ended = false;
   const std::function<void()> cancel = [&ended, leave, turn] {
     if (!leave()) return;
@@ -167,8 +169,7 @@ asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shar
   };
   const OnKill on_kill(killer, cancel);
   const OnSandboxEnd on_end(in, cancel);
-  const uint32_t limit = app.config.limits.exec_queue_timeout_sec;
-  const bool in_time = co_await turn->came.wait_for(std::chrono::seconds(limit));
+  const bool in_time = co_await turn->came.wait_for(until - std::chrono::steady_clock::now());
   if (!in_time && leave()) throw waited_too_long(app, in);
   if (app.draining) throw draining();
   if (killer.killed()) throw ClientGone{};
@@ -180,7 +181,7 @@ asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shar
   co_return std::move(turn->place);
 }
 
-asio::awaitable<Admission::Ticket> admitted(App& app, Sandbox& in, Killer& killer) {
+asio::awaitable<Admission::Ticket> admitted(App& app, Sandbox& in, Killer& killer, Deadline until) {
   const auto turn = std::make_shared<Turn<Admission::Ticket>>(app.executor);
   auto answer = app.admission.admit(in.row.tenant, in.row.sandbox_id, in.row.backend,
                                     [turn](Admission::Ticket ticket) { turn->take(std::move(ticket)); });
@@ -192,10 +193,10 @@ asio::awaitable<Admission::Ticket> admitted(App& app, Sandbox& in, Killer& kille
   const uint64_t waiter = std::get<Admission::Queued>(answer).waiter;
   // Named, as below: GCC 12 destroys what a lambda in a co_await has captured twice.
   std::function<bool()> leave = [&app, waiter] { return app.admission.cancel(waiter); };
-  co_return co_await wait_for(app, in, killer, turn, std::move(leave));
+  co_return co_await wait_for(app, in, killer, until, turn, std::move(leave));
 }
 
-asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& killer) {
+asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& killer, Deadline until) {
   const auto window = lease.backend->starts;
   const auto turn = std::make_shared<Turn<StartWindow::Slot>>(app.executor);
   auto answer = window->enter(lease.sandbox->row.tenant,
@@ -203,7 +204,7 @@ asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& ki
   if (auto* slot = std::get_if<StartWindow::Slot>(&answer)) co_return std::move(*slot);
   const uint64_t waiter = std::get<StartWindow::Queued>(answer).waiter;
   std::function<bool()> leave = [window, waiter] { return window->cancel(waiter); };
-  co_return co_await wait_for(app, *lease.sandbox, killer, turn, std::move(leave));
+  co_return co_await wait_for(app, *lease.sandbox, killer, until, turn, std::move(leave));
 }
 
 // What is kept of an end.
@@ -404,7 +405,7 @@ asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
     answer_.reason = "its artifacts were not listed: it was killed";
     co_return;
   }
-  listing_ = Killer();
+  listing_.reset();
   const std::chrono::nanoseconds rest = deadline_ - std::chrono::steady_clock::now();
   timer_.set(std::max<std::chrono::nanoseconds>(rest, kListWithin), [this] { listing_.kill(); });
   try {
@@ -646,8 +647,10 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
     const SandboxRow& row = held->sandbox->row;
     ticket = app.admission.readmit(row.tenant, row.sandbox_id, row.backend);
   } else {
-    ticket = co_await admitted(app, *held->sandbox, killer);
-    start = co_await start_slot(app, *held, killer);
+    const auto until =
+        std::chrono::steady_clock::now() + std::chrono::seconds(app.config.limits.exec_queue_timeout_sec);
+    ticket = co_await admitted(app, *held->sandbox, killer, until);
+    start = co_await start_slot(app, *held, killer, until);
   }
   // While it waited the policy may have changed, and its sandbox.
   while (!app.sandboxes.still_good(*held, spec)) {

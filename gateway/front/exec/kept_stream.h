@@ -82,7 +82,7 @@ class KeptStream {
   ByteShare place_;                   // of a file: 1 while there is one
   std::shared_ptr<SpoolFile> file_;   // null: nothing is in it
   uint64_t first_ = 0, written_ = 0;  // offsets of what is in it; the memory begins no later than it ends
-  Killer leaves_;                     // of append(), which is one at a time
+  Killer leaves_;                     // of append()
   uint64_t asks_again_ = 0;           // the offset at which quotas that are exhausted are asked again
 };
 

@@ -1,0 +1,113 @@
+#include "gateway/front/exec/exec.h"
+
+#include <algorithm>
+
+#include "gateway/front/app.h"
+#include "gateway/front/base/own_fd.h"
+#include "tests/front/fake_host.h"
+
+namespace isogate::front {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+class Nowhere final : public Output {
+ public:
+  asio::awaitable<void> started(const ExecAnswer&) override { co_return; }
+  asio::awaitable<void> bytes(bool, std::string_view) override { co_return; }
+  [[nodiscard]] bool full(bool) const override { return true; }
+};
+
+// Of one tenant, where one exec runs at a time.
+class ExecTest : public testing::Test {
+ protected:
+  ExecTest() {
+    auto pair = or_throw(ipc::make_socket_pair());
+    host_ = std::make_unique<FakeHost>(std::move(pair.theirs));
+    or_throw(app_.sandboxes.load());
+    app_.backends.host_up("fake", {.generation = 1, .settings = 1}, std::move(pair.own));
+    asio::co_spawn(io_, app_.backends.settled(10s), [this](const std::exception_ptr&) { io_.stop(); });
+    io_.run();
+    io_.restart();
+  }
+  ~ExecTest() override {
+    over_ = true;
+    app_.backends.reconfigure(Config());
+    io_.restart();
+    io_.run_for(1s);
+    host_.reset();
+    EXPECT_EQ(std::system(("rm -rf '" + directory_ + "'").c_str()), 0);
+  }
+  static std::string make_directory() {
+    std::string name = testing::TempDir() + "isogate-exec-XXXXXX";
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    return name;
+  }
+  static Config config() {
+    Config config = one_backend();
+    config.limits.max_execs = 1;
+    config.limits.exec_queue_timeout_sec = 3;
+    return config;
+  }
+  // Execs of so many tenants wait for their start before any other. Each takes as long as a start may.
+  void crowd_starts(int tenants) {
+    StartWindow& window = *app_.backends.find("fake")->starts;
+    window.resize(1);
+    std::get<StartWindow::Slot>(window.enter("slow", {})).ended(100s);
+    for (int i = 0; i < tenants; ++i) {
+      auto answer = window.enter(std::to_string(i), [this](StartWindow::Slot slot) {
+        if (!over_) held_.push_back(std::move(slot));
+      });
+      if (auto* slot = std::get_if<StartWindow::Slot>(&answer)) held_.push_back(std::move(*slot));
+    }
+  }
+  // Why it was refused.
+  std::optional<ApiError> refusal_of_exec() {
+    std::optional<ApiError> refusal;
+    const auto work = [&]() -> asio::awaitable<void> {
+      ExecSpec spec;
+      spec.tenant = "tenant";
+      spec.agent = "agent";
+      spec.request_id = "request";
+      Nowhere output;
+      Killer killer;
+      ByteShare memory;
+      try {
+        co_await run_exec(app_, spec, output, killer, memory);
+      } catch (const ApiError& error) {
+        refusal = error;
+      }
+    };
+    asio::co_spawn(io_, work(), [this](const std::exception_ptr&) { io_.stop(); });
+    io_.run_for(30s);
+    return refusal;
+  }
+
+  const std::string directory_ = make_directory();
+  asio::io_context io_;
+  bool over_ = false;  // from here on nobody takes a slot
+  std::vector<StartWindow::Slot> held_;
+  App app_{io_.get_executor(), config(), std::move(*State::open(directory_ + "/front/state.db")),
+           *Authenticator::make({}, "", {}), false};
+  std::unique_ptr<FakeHost> host_;
+};
+
+TEST_F(ExecTest, WaitsForItsPlaceAndItsStartNoLongerThanForOne) {
+  auto place = app_.admission.admit("other", "of another", "fake", {});
+  ASSERT_TRUE(std::holds_alternative<Admission::Ticket>(place));
+  crowd_starts(60);
+  Alarm late(io_.get_executor());
+  late.set(2500ms, [&] { std::get<Admission::Ticket>(place).release(); });
+  const auto began = steady_clock::now();
+  const auto refusal = refusal_of_exec();
+  const auto took = steady_clock::now() - began;
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->code, Code::kRateLimited) << refusal->message;
+  EXPECT_GE(took, 3s);
+  EXPECT_LT(took, 5s);
+}
+
+}  // namespace
+}  // namespace isogate::front
