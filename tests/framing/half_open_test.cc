@@ -50,5 +50,18 @@ TEST_F(HalfOpen, IsNotSaidOfAClientThatOnlyWaits) {
   EXPECT_NE(answer.body.find("alive"), std::string::npos);
 }
 
+// Its window is full, and the kernel probes it less and less often.
+TEST_F(HalfOpen, IsNotSaidOfAClientThatPausesItsReading) {
+  if (!slow_tests()) GTEST_SKIP() << "takes 110 s: set ISOGATE_SLOW_TESTS=1";
+  const Gateway patient(
+      "allow_unisolated: true\nbackends: [{name: local}]\nlimits: {write_timeout_sec: 600}\n");
+  const std::string mark = new_mark();
+  const ExecStream stream(Caller(patient, "a"), {{"command", "yes & sleep " + mark}, {"timeout_sec", 600}},
+                          120);
+  ASSERT_EQ(stream.status(), 200);
+  ASSERT_TRUE(there_within(10, mark));
+  EXPECT_FALSE(gone_within(110, mark));
+}
+
 }  // namespace
 }  // namespace isogate::test

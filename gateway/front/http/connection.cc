@@ -83,8 +83,9 @@ void Connection::sweep(Clock::time_point now) {
   if (pipelined_ && !gone_.killed() && ready_for(socket_.native_handle(), POLLRDHUP)) peer_is_gone();
   if (!idle_ && !listener_.unix_socket && now >= next_silence_check_) {
     next_silence_check_ = now + kSilenceCheckEvery;
-    if (silent_for(socket_.native_handle()).value_or(std::chrono::milliseconds::zero()) >= kPeerSilence)
-      return lose_peer();
+    const auto silent = silent_for(socket_.native_handle()).value_or(std::chrono::milliseconds::zero());
+    const bool owed_before = std::exchange(peer_owes_, silent > silent.zero());
+    if (owed_before && silent >= kPeerSilence) return lose_peer();
   }
   if (now < deadline_ && now < write_deadline_) return;
   timed_out_ = true;
@@ -284,7 +285,7 @@ Task<void> Connection::one_request() {
     refusal = ApiError{.code = Code::kInternal,
                        .message = "an internal error; the log has it under this request_id"};
   }
-  gone_ = {};
+  gone_.reset();
   pipelined_ = false;
   if (watching_) {
     watching_ = false;

@@ -119,6 +119,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point write_deadline_ = Clock::time_point::max();  // of write_raw(), beside a read
   Clock::time_point next_silence_check_{};
+  bool peer_owes_ = false;  // at the last such check it owed an answer: this one may be on its way
   bool idle_ = true;
   bool awaits_head_ = false;  // idle_, and neither in its handshake nor leaving
   bool closed_ = false;

@@ -96,6 +96,7 @@ std::optional<std::chrono::milliseconds> silent_for(int socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  if (info.tcpi_probes == 0 && info.tcpi_retransmits == 0) return std::chrono::milliseconds::zero();
   return std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
 }
 

@@ -30,9 +30,10 @@ void set_no_delay(int socket);
 // The kernel probes a silent peer after 15 s and then every 5 s, and ends an idle connection after 45 s
 // without a reply.
 void probe_when_silent(int socket);
-// The time since the peer's kernel last acknowledged or sent anything: it has vanished, or the network has
-// failed. A peer that reads nothing still acknowledges. (TCP_USER_TIMEOUT treats a full window as silence.)
-// Nothing: not known.
+// The time since the peer's kernel last acknowledged or sent anything, where it owes an answer to a
+// keepalive, a probe of its full window or data: it has vanished, or the network has failed. 0: it owes none.
+// A peer that reads nothing still answers, but the probes of its window come up to two minutes apart, so
+// their silence alone says nothing. (TCP_USER_TIMEOUT treats a full window as silence.) Nothing: not known.
 std::optional<std::chrono::milliseconds> silent_for(int socket);
 int uid_of_peer(int socket);           // of a Unix socket; -1: not known
 std::string peer_address(int socket);  // numeric, without the port
