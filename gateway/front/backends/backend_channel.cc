@@ -351,17 +351,21 @@ void BackendChannel::give_up(std::string why) {
 
 void BackendChannel::retire() {
   retired_ = true;
-  if (open_)
-    for (auto* act : std::exchange(on_retire, {})) (*act)();
+  end_lasting();
   close_if_idle();
 }
 
 std::shared_ptr<BackendChannel> BackendChannel::hold() {
   ++holds_;
   return {this, [self = shared_from_this()](BackendChannel*) {
-            --self->holds_;
+            if (--self->holds_ == 0 && self->retired_) self->end_lasting();
             self->close_if_idle();
           }};
+}
+
+void BackendChannel::end_lasting() {
+  if (!open_) return;
+  for (auto* act : std::exchange(on_retire, {})) (*act)();
 }
 
 void BackendChannel::close_if_idle() {

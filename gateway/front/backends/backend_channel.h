@@ -71,6 +71,10 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
     most_sandboxes_ = all;
     most_of_tenant_ = per_tenant;
   }
+  // It counts among them: an open was sent, and neither its failure nor a close has been reported.
+  [[nodiscard]] bool may_have(const std::string& sandbox_id) const {
+    return open_sandboxes_.tenant_of.contains(sandbox_id);
+  }
 
   // Sends the call, whose descriptors are closed here once sent, and waits for its reply. Without the
   // caller's `cancel`, the call is cancelled at the time limit of its kind. A call that is too large to send
@@ -82,8 +86,8 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   // Another host replaces it: the socket is closed, which ends this host, when the last reply has arrived
   // and no caller holds it. A caller that holds it, by the pointer from hold(), may make further calls.
   void retire();
-  // Called when it retires: calls without an end of their own are ended, so that they do not
-  // delay a reload.
+  // Called when it retires, and again when nobody holds it any more: calls without an end of their own are
+  // ended, so that they do not delay a reload.
   std::unordered_set<std::function<void()>*> on_retire;
   std::shared_ptr<BackendChannel> hold();
 
@@ -135,6 +139,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   boost::asio::awaitable<void> ping(Self);
   void give_up(std::string why);
   void end();
+  void end_lasting();
   void close_if_idle();
   [[nodiscard]] std::optional<std::string> no_room_for(const ipc::OpenCall& call) const;
   void note_open(const std::string& sandbox_id, const std::string& tenant);

@@ -85,7 +85,6 @@ Watch::Watch(Lease& lease, FileTarget target)
   pipe_.assign(ends.read.release());
   pipe_.native_non_blocking(true);
   asio::co_spawn(lease.channel->executor(), Shared::run(shared_, std::move(call)), asio::detached);
-  if (!lease.channel->open()) end(WatchEnd::kReloaded);  // it retired before, while the lease was held
 }
 
 Watch::~Watch() {

@@ -75,11 +75,14 @@ TEST_F(WatchersTest, OneThatNobodyAsksForIsForgottenWithoutAnother) {
   }()));
 }
 
-TEST_F(WatchersTest, OneOfAReplacedHostIsOverAtOnce) {
+// Meanwhile the next host does not have the sandbox, so that nobody else could watch it.
+TEST_F(WatchersTest, OneOfAReplacedHostIsOverWithTheLastCallThere) {
   std::optional<Lease> lease;
   ASSERT_NO_THROW(open(lease));
   lease->channel->retire();
   const Watch watch(*lease, FileTarget{{}, "request"});
+  EXPECT_EQ(watch.over(), std::nullopt);
+  lease.reset();
   EXPECT_EQ(watch.over(), WatchEnd::kReloaded);
 }
 
