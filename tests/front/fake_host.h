@@ -29,6 +29,7 @@ class FakeHost {
   ~FakeHost() { thread_.join(); }  // the other end is closed by then
 
   std::atomic<int> probes_to_fail{0}, probes{0};
+  std::atomic<int> detached{0}, ended{0};  // closes, by their mode
   // Serves reads of files, in the host's thread; set before the first.
   std::function<isogate_status(ipc::FileCall&)> read;
 
@@ -69,6 +70,8 @@ class FakeHost {
           reply.value = ipc::Opened{};
         else
           reply.status = ISOGATE_NO_SANDBOX;
+      } else if (const auto* closed = std::get_if<ipc::CloseCall>(&*call)) {
+        ++(closed->mode == ISOGATE_CLOSE_DETACH ? detached : ended);
       } else if (auto* file = std::get_if<ipc::FileCall>(&*call)) {
         reply.status = ISOGATE_UNSUPPORTED;  // it counts no disk
         if (file->verb == ipc::FileVerb::kRead && read) reply.status = read(*file);
@@ -98,6 +101,7 @@ inline Config one_backend() {
   Config config;
   config.allow_unisolated = true;
   config.probe_interval_sec = 1;
+  config.limits.tenant_share_percent = 100;
   config.backends.emplace_back().name = "fake";
   return config;
 }

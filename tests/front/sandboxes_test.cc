@@ -53,7 +53,22 @@ class SandboxesTest : public OnFakeHost {
     }
     return stayed;
   }
+  // As a reload does: the first serves those who hold it.
+  void replace_host() {
+    auto pair = ipc::make_socket_pair();
+    ASSERT_TRUE(pair.ok());
+    next_host_ = std::make_unique<FakeHost>(std::move(pair->theirs));
+    backends_.host_up("fake", {.generation = 2, .settings = 1}, std::move(pair->own));
+  }
+  template <typename There>
+  void wait_until(There there) {
+    run([&]() -> asio::awaitable<void> {
+      while (!there()) co_await sleep_for(io_.get_executor(), std::chrono::milliseconds(5));
+    }());
+  }
   void end(std::string request_id) { run(sandboxes_->end("tenant", "agent", true, std::move(request_id))); }
+
+  std::unique_ptr<FakeHost> next_host_;
 };
 
 TEST_F(SandboxesTest, ASearchThatFindsNoMemoryLeavesTheAgentUsable) {
@@ -91,6 +106,59 @@ TEST_F(SandboxesTest, AtTheLimitAnAgentWithoutSandboxIsToldSo) {
   } catch (const std::runtime_error& error) {
     EXPECT_STREQ(error.what(), "agent `agent` has no sandbox");
   }
+}
+
+// A lost state store must not hide what a backend has.
+TEST_F(SandboxesTest, WhileABackendThatMayHaveASandboxIsAwayItsEndIsNoNotFound) {
+  run([&]() -> asio::awaitable<void> { co_await backends_.settled(std::chrono::seconds(5)); }());
+  backends_.host_down("fake", 1, "its host ended", BackendState::kDown);
+  try {
+    end("request");
+    ADD_FAILURE() << "nobody was asked";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "backend `fake` is restarting");
+  }
+}
+
+TEST_F(SandboxesTest, WhatIsLostInACallIsStoppedWhenIdle) {
+  std::optional<Lease> lease;
+  ASSERT_NO_THROW(open(lease));
+  const std::string id = lease->sandbox->row.sandbox_id;
+  lease->lost(ISOGATE_LOST);
+  lease.reset();
+  asio::co_spawn(io_, sandboxes_->upkeep.stop_idle([] { return std::chrono::seconds(1); }), asio::detached);
+  EXPECT_NO_THROW(wait_until([&] { return host_->ended > 0; }));
+  EXPECT_NO_THROW(wait_until([&] { return !backends_.find("fake")->channel->may_have(id); }));
+}
+
+// Two hosts would take what runs from each other.
+TEST_F(SandboxesTest, WhatIsLostInAReplacedHostIsClosedThereBeforeTheNextHasIt) {
+  std::optional<Lease> lease, runs, other, next;
+  ASSERT_NO_THROW(open(lease));
+  ASSERT_NO_THROW(open(runs));
+  ASSERT_NO_THROW(open(other, "other"));
+  lease->lost(ISOGATE_LOST);
+  lease.reset();
+  ASSERT_NO_FATAL_FAILURE(replace_host());
+  EXPECT_THROW(open(next), std::runtime_error) << "a call of it still runs there";
+  runs.reset();
+  ASSERT_NO_THROW(open(next));
+  EXPECT_EQ(host_->detached, 1);
+  EXPECT_EQ(next->channel.get(), backends_.find("fake")->channel.get());
+}
+
+TEST_F(SandboxesTest, AnOpenThatIsRefusedForALostWorkspaceTakesNoTrialOfTheBreaker) {
+  std::optional<Lease> lease;
+  ASSERT_NO_THROW(open(lease));
+  const SandboxPtr sandbox = lease->sandbox;
+  lease.reset();
+  ASSERT_NO_THROW(run(sandboxes_->end("tenant", "agent", false, "request")));
+  sandbox->emptied = true;
+  const auto due = std::chrono::steady_clock::now() - std::chrono::minutes(1);
+  for (const char* failed : {"a", "b", "c"})
+    backends_.find("fake")->breakers.failed("tenant", failed, due, "it failed");
+  EXPECT_THROW(open(lease), std::runtime_error);
+  EXPECT_NO_THROW(open(lease, "another"));
 }
 
 TEST_F(SandboxesTest, ACloseThatIsFinishedLaterAndThrowsLeavesTheAgentUsable) {
@@ -152,9 +220,7 @@ TEST_F(SandboxesTest, ARequestToAPortHoldsUpAReloadForAWhileOnly) {
   backends_.find("fake")->channel->retire();
   ASSERT_NO_THROW(run(reader()));
   EXPECT_EQ(why, "the sandbox's backend is replaced");
-  ASSERT_NO_THROW(run([&]() -> asio::awaitable<void> {
-    while (sandbox->calls > 0) co_await sleep_for(io_.get_executor(), std::chrono::milliseconds(5));
-  }()));
+  ASSERT_NO_THROW(wait_until([&] { return sandbox->calls == 0; }));
 }
 
 TEST_F(SandboxesTest, ABackendIsLostWhenTwoProbesInARowFail) {

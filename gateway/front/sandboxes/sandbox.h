@@ -41,6 +41,7 @@ struct Sandbox {
   std::optional<uint32_t> closing;
   // The host it is open in, replaced or not; null: none. Where it `runs`, held until the next host has it.
   std::shared_ptr<BackendChannel> open_in;
+  std::weak_ptr<BackendChannel> asked;              // the host that was asked last to open it
   bool changing = false;                            // being opened or closed
   Changes changes;                                  // of `changing`
   size_t calls = 0;                                 // leases out
@@ -59,9 +60,16 @@ struct Sandbox {
   std::string ports_refused = "its network was not measured";
   std::unordered_set<PortCut*> ports;  // of its open connections to ports
 
+  // `open_in`, or the host that may still have it open though it is lost there, or its open was.
+  [[nodiscard]] std::shared_ptr<BackendChannel> may_be_in() const {
+    if (open_in) return open_in;
+    auto host = asked.lock();
+    return host && host->connected() && host->may_have(row.sandbox_id) ? host : nullptr;
+  }
   // The replaced host in which calls of it still run; else null.
   [[nodiscard]] std::shared_ptr<BackendChannel> busy_before(const BackendChannel& now) const {
-    return calls > 0 && has_host() && open_in.get() != &now ? open_in : nullptr;
+    auto host = may_be_in();
+    return calls > 0 && host && host->connected() && host.get() != &now ? host : nullptr;
   }
   void closed() {
     closing.reset();

@@ -106,10 +106,10 @@ struct SandboxChanges::Opening {
 
   // Nothing but that: `opened` is the answer. Throws ApiError.
   asio::awaitable<void> ask() {
-    // What fails in the background costs no call.
-    if (for_a_call) backend.breakers.started(row.tenant, std::chrono::steady_clock::now());
     const uint32_t known = sandbox.known && row.was_accepted() ? ISOGATE_OPEN_KNOWN : 0u;
     if (known != 0 && sandbox.emptied) throw workspace_lost();
+    // What fails in the background costs no call.
+    if (for_a_call) backend.breakers.started(row.tenant, std::chrono::steady_clock::now());
     const ipc::Reply reply = co_await send(known);
     if (for_a_call) {
       owner.backends_.judge(backend, row, reply);
@@ -158,6 +158,7 @@ struct SandboxChanges::Opening {
 
   // As attach_to_close().
   asio::awaitable<isogate_status> attach() {
+    co_await close_in_host_before();
     const ipc::Reply reply = co_await send(0);
     if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST) co_return reply.status;
     if (reply.status != ISOGATE_OK) throw from_backend(reply.error());
@@ -180,6 +181,7 @@ struct SandboxChanges::Opening {
     call.image = row.image;
     call.egress = config.egress;
     call.limits = config.sandbox_limits;
+    sandbox.asked = channel->weak_from_this();
     co_return co_await channel->call(std::move(call));
   }
 
@@ -191,7 +193,7 @@ struct SandboxChanges::Opening {
 
   // Two hosts would take what runs from each other, or wait for each other's lock.
   asio::awaitable<void> close_in_host_before() {
-    const auto before = sandbox.open_in;
+    const auto before = sandbox.may_be_in();
     if (before && before != channel && before->connected()) {
       const ipc::Reply reply = co_await ask_to_close(sandbox, before, ISOGATE_CLOSE_DETACH, "hand-over");
       const bool closed = reply.status == ISOGATE_OK || !has_it(sandbox, *before, reply);
@@ -415,7 +417,10 @@ asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, 
 
 asio::awaitable<void> SandboxChanges::end_in_replaced_host(Sandbox& sandbox, const std::string& request_id) {
   std::shared_ptr<BackendChannel> host;  // held: it would leave with the last call
-  if (sandbox.has_host()) host = sandbox.open_in->hold();
+  if (const auto in = sandbox.may_be_in(); in && in->connected()) {
+    host = in->hold();
+    if (!sandbox.open_in) sandbox.open_in = in;
+  }
   co_await wait_for_calls(sandbox);
   if (!host) co_return;
   try {

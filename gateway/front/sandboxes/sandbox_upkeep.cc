@@ -265,7 +265,7 @@ asio::awaitable<void> SandboxUpkeep::stop_idle(std::function<seconds()> limit) {
     // By backend: an Engine that is slow holds up its own sandboxes only.
     std::unordered_map<std::string, std::vector<SandboxPtr>> idle;
     for (const auto& [id, sandbox] : records_.all()) {
-      const bool open = sandbox->known && sandbox->open_in && !sandbox->changing;
+      const bool open = sandbox->known && sandbox->may_be_in() && !sandbox->changing;
       if (!open || sandbox->calls != 0 || steady_clock::now() - sandbox->used < limit()) continue;
       if (!stopping_idle_.contains(sandbox->row.backend)) idle[sandbox->row.backend].push_back(sandbox);
     }
@@ -286,7 +286,7 @@ asio::awaitable<void> SandboxUpkeep::stop_idle(std::function<seconds()> limit) {
 asio::awaitable<void> SandboxUpkeep::stop_if_idle(SandboxPtr sandbox, seconds limit) {
   const auto backend = backends_.find(sandbox->row.backend);
   if (!backend || !backend->channel || sandbox->changing || sandbox->calls != 0) co_return;
-  if (sandbox->open_in != backend->channel || steady_clock::now() - sandbox->used < limit) co_return;
+  if (sandbox->may_be_in() != backend->channel || steady_clock::now() - sandbox->used < limit) co_return;
   std::optional<ApiError> failure;
   if (sandbox->closing) {
     failure = co_await failure_of(changes_.finish_closing(sandbox, "idle"));

@@ -113,12 +113,15 @@ asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
     }
     if (sandbox->open_in == channel && sandbox->known) co_return Lease(sandbox, backend, channel);
     if (const auto before = sandbox->busy_before(*channel)) {
-      if (before->identity().settings != channel->identity().settings)
-        throw ApiError{.code = Code::kBackendUnavailable,
-                       .message =
-                           "the settings of this sandbox have changed, and calls that began before still "
-                           "run in it: when they have ended it is opened again",
-                       .retry_after_sec = 5};
+      const bool lost = before != sandbox->open_in;
+      if (lost || before->identity().settings != channel->identity().settings)
+        throw ApiError{
+            .code = Code::kBackendUnavailable,
+            .message =
+                std::string(lost ? "this sandbox is lost in the backend host from before the reload"
+                                 : "the settings of this sandbox have changed") +
+                ", and calls that began before still run in it: when they have ended it is opened again",
+            .retry_after_sec = 5};
       co_return Lease(sandbox, backend, before);
     }
     try {
@@ -180,10 +183,14 @@ asio::awaitable<void> Sandboxes::end(std::string tenant, std::string agent, bool
 // unreachable for ever.
 asio::awaitable<SandboxPtr> Sandboxes::find_unrecorded(const std::string& id, const Wanted& wanted) {
   std::exception_ptr unsure;  // a backend that could not look may have it
+  co_await backends_.settled(kSettledWithin);
   const auto all = backends_.all();
   for (const auto& backend : all) {
-    if (!backend->serves()) continue;
     if (auto now = records.find(id)) co_return now;
+    if (!backend->serves()) {
+      if (backend->may_serve()) unsure = std::make_exception_ptr(is_restarting(backend->config.name));
+      continue;
+    }
     const auto sandbox = records.make(id, wanted);
     sandbox->row.backend = backend->config.name;
     sandbox->row.state = SandboxRow::State::kOpening;
