@@ -71,6 +71,17 @@ void a_range_is_answered_with_206(World& w) {
   }
 }
 
+// RFC 9110, 14.2: only a GET has a range.
+void a_head_is_of_the_whole_file(World& w) {
+  ASSERT_TRUE(succeeded(put(w.me, "digits", "0123456789")));
+  for (const char* value : {"bytes=3-6", "bytes=10-"}) {
+    const Answer answer = w.me.call("HEAD", w.me.file_url("digits"), {{"Range", value}});
+    EXPECT_EQ(answer.status, 200) << value;
+    EXPECT_EQ(answer.header("Content-Length"), "10") << value;
+    EXPECT_EQ(answer.header("Content-Range"), "") << value;
+  }
+}
+
 void a_range_of_another_version_is_the_whole_file(World& w) {
   const auto tag = [&] { return w.me.call("HEAD", w.me.file_url("versions")).header("ETag"); };
   const auto rest = [&](const std::string& condition) {
@@ -244,6 +255,7 @@ const Case kRawFileCases[] = {
     {"a_file_goes_up_and_down_and_away", 5, a_file_goes_up_and_down_and_away},
     {"an_empty_file_is_a_file", 5, an_empty_file_is_a_file},
     {"a_range_is_answered_with_206", 5, a_range_is_answered_with_206},
+    {"a_head_is_of_the_whole_file", 5, a_head_is_of_the_whole_file},
     {"a_range_of_another_version_is_the_whole_file", 5, a_range_of_another_version_is_the_whole_file},
     {"a_part_or_a_condition_changes_no_file", 5, a_part_or_a_condition_changes_no_file},
     {"the_query_says_how_to_write", 5, the_query_says_how_to_write},

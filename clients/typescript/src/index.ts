@@ -59,7 +59,7 @@ export class IsogateError extends Error {
 // For a HEAD, whose refusal has no error object: the most general code of the status.
 const codesOfHead: Record<number, Schemas["ErrorCode"]> = {
   400: "invalid_request", 401: "unauthenticated", 403: "permission_denied", 404: "file_not_found", 409: "is_directory",
-  410: "sandbox_lost", 416: "range_not_satisfiable", 421: "misdirected_request", 429: "rate_limited", 500: "internal",
+  410: "sandbox_lost", 421: "misdirected_request", 429: "rate_limited", 500: "internal",
   501: "unsupported", 502: "outcome_unknown", 503: "backend_unavailable", 507: "quota_exceeded",
 };
 

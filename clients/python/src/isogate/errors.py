@@ -218,7 +218,6 @@ _CODES_OF_HEAD = {
     404: "file_not_found",
     409: "is_directory",
     410: "sandbox_lost",
-    416: "range_not_satisfiable",
     421: "misdirected_request",
     429: "rate_limited",
     500: "internal",
