@@ -119,10 +119,6 @@ class ArchiveDownload {
   ArchiveDownload(App& app, Exchange& exchange, Lease& lease, FileTarget target)
       : app_(app), exchange_(exchange), lease_(lease), watch_(lease), target_(std::move(target)) {}
 
-  ~ArchiveDownload() { client_.on_kill({}); }
-  ArchiveDownload(const ArchiveDownload&) = delete;
-  ArchiveDownload& operator=(const ArchiveDownload&) = delete;
-
   Task<void> run() {
     const ipc::Entry top = co_await look_at_top();
     if (top.type == ISOGATE_ENTRY_DIRECTORY) {
@@ -131,7 +127,6 @@ class ArchiveDownload {
     } else {
       co_await check_readable();
     }
-    watch_client();
     const Headers headers = {{"Content-Disposition", "attachment"}, {"Content-Security-Policy", "sandbox"}};
     co_await exchange_.begin(200, "application/x-tar", std::nullopt, headers);
     try {
@@ -156,26 +151,13 @@ class ArchiveDownload {
 
  private:
   using Entry = ipc::Entry;
-  struct Forget {
-    ArchiveDownload* owner;
-    void operator()(Transfer* read) const {
-      owner->reading_.erase(read);
-      delete read;
-    }
-  };
-  using Read = std::unique_ptr<Transfer, Forget>;
+  using Read = std::unique_ptr<Transfer>;
   using Reason = std::string_view;  // why a member is left out; empty: it is not
 
   // The connection closes without the last chunk: no client takes that for a whole archive.
   [[noreturn]] void cut(const std::string& why) {
     log::warn("archive_cut", {{"request_id", exchange_.request_id}, {"reason", why}});
     throw ClientGone{};
-  }
-
-  void watch_client() {
-    client_.on_kill([this] {
-      for (Transfer* read : reading_) read->cancel();
-    });
   }
 
   // A symlink to a directory is followed, as a read follows one to a file.
@@ -194,7 +176,6 @@ class ArchiveDownload {
 
   // Fails as a read would, while that can still be said.
   Task<void> check_readable() {
-    watch_client();
     const Read read = start_read(target_.path, 0);
     const ipc::Reply reply = co_await read->reply();
     throw_unless_ok(app_, lease_, reply, client_.killed());
@@ -220,9 +201,7 @@ class ArchiveDownload {
     FileTarget target = target_;
     target.path = path;
     target.limit = limit;
-    Read read(new Transfer(lease_, FileVerb::kRead, std::move(target)), Forget{this});
-    reading_.insert(read.get());
-    return read;
+    return std::make_unique<Transfer>(lease_, FileVerb::kRead, std::move(target), &client_);
   }
 
   Task<Read> patient_read(const std::string& path, uint64_t limit) {
@@ -340,13 +319,11 @@ class ArchiveDownload {
       try {
         ByteShare memory;
         const Listing listing = co_await list_files(lease_, request, memory, client_);
-        watch_client();
         const bool listed = listing.truncated || listing.reply.status == ISOGATE_OK;
         co_return listed ? Reason() : reason_of(listing.reply);
       } catch (const ApiError& error) {
         refusal = error;
       }
-      watch_client();
       co_await patience.after(std::move(refusal), &client_);
     }
   }
@@ -461,8 +438,7 @@ class ArchiveDownload {
   std::string out_;
   std::string piece_ = std::string(kArchivePiece, '\0');
   TarWriter writer_{[this](std::string_view bytes) { out_ += bytes; }};
-  std::set<Transfer*> reading_;
-  std::deque<std::pair<size_t, Read>> ahead_;  // by index of the entry; the last member: it ends first
+  std::deque<std::pair<size_t, Read>> ahead_;  // by index of the entry
 };
 
 Task<void> handle_archive_download(App& app, Exchange& exchange) {

@@ -243,9 +243,8 @@ void append_name(std::string& out, std::string_view key, std::string_view bytes,
 Task<FileContent> read_file(App& app, Exchange& exchange, FileRequest request, uint64_t cap) {
   Lease lease = co_await app.sandboxes.acquire(request.wanted);
   const uint64_t offset = request.target.offset, limit = request.target.limit;
-  Transfer transfer(lease, FileVerb::kRead, std::move(request.target));
   Killer& killer = exchange.watch_client();
-  const OnKill on_kill(killer, [&transfer] { transfer.cancel(); });
+  Transfer transfer(lease, FileVerb::kRead, std::move(request.target), &killer);
   std::string bytes = co_await gather(transfer, cap, exchange.memory);
   const ipc::Reply reply = co_await transfer.reply();
   throw_unless_ok(app, lease, reply, killer.killed());

@@ -159,6 +159,11 @@ class Proxied {
     if (failure) std::rethrow_exception(failure);
   }
 
+  // After a switch the end of its own direction alone is no end of the other.
+  void client_is_gone() {
+    if (!switched_ || exchange_.closed()) port_.cut("its client has disconnected");
+  }
+
  private:
   // A port that answers before all of it came takes no more, and what is left is not read.
   Task<void> send_body() {
@@ -277,10 +282,7 @@ class Proxied {
     port_.make_lasting();
     if (app_.draining) port_.cut("the gateway is shutting down");
     co_await exchange_.switch_protocols(headers);
-    // The end of its own direction alone is no end of the other.
-    exchange_.watch_client().on_kill([this] {
-      if (exchange_.closed()) port_.cut("its client has disconnected");
-    });
+    switched_ = true;
     port_.on_cut([this] { exchange_.abort(); });
     sent_ = false;
     asio::co_spawn(app_.executor, pass_in(), [this](const std::exception_ptr&) {
@@ -330,7 +332,7 @@ class Proxied {
   Changes changes_;
   std::string early_;  // of the port, behind the head
   bool sent_ = false;  // nothing of the client is read any more
-  bool answered_ = false;
+  bool answered_ = false, switched_ = false;
   std::exception_ptr refused_;  // what is wrong with the request's body
 };
 
@@ -345,8 +347,8 @@ Task<void> handle_proxy(App& app, Exchange& exchange) {
   Killer& client = exchange.watch_client();
   const auto port = co_await PortConnection::open(app.sandboxes, app.backends, std::move(target),
                                                   app.config.ports.max_per_sandbox, client);
-  const OnKill on_kill(client, [&port] { port->cut("its client has disconnected"); });
   Proxied proxied(app, exchange, *port);
+  const OnKill on_kill(client, [&proxied] { proxied.client_is_gone(); });
   std::exception_ptr failure;
   try {
     co_await proxied.run();

@@ -71,8 +71,7 @@ class Download {
   Task<ipc::Entry> look() {
     FileTarget peek = target_;
     peek.limit = 0;
-    Transfer transfer(lease_, FileVerb::kRead, std::move(peek));
-    const OnKill on_kill(killer_, [&transfer] { transfer.cancel(); });
+    Transfer transfer(lease_, FileVerb::kRead, std::move(peek), &killer_);
     co_return co_await entry_of(transfer);
   }
 
@@ -84,8 +83,10 @@ class Download {
 
   [[nodiscard]] bool head_only() const { return exchange_.route->method == "HEAD"; }
 
-  // RFC 9110, 13.1.5: a part of another version is not wanted. A date, or a weak tag, is none that fits.
+  // RFC 9110: only a GET has a range (14.2), and a part of another version is not wanted (13.1.5). A date, or
+  // a weak tag, is none that fits.
   [[nodiscard]] std::string_view wanted_range(const Headers& headers) const {
+    if (head_only()) return {};
     const auto tag = std::ranges::find(headers, std::string_view("ETag"), &Headers::value_type::first);
     const bool fits = tag != headers.end() && tag->second == exchange_.header("If-Range");
     return !exchange_.has_header("If-Range") || fits ? exchange_.header("Range") : std::string_view();
@@ -113,8 +114,7 @@ class Download {
     FileTarget target = target_;
     target.offset = range->offset;
     target.limit = range->length;
-    Transfer transfer(lease_, FileVerb::kRead, std::move(target));
-    const OnKill on_kill(killer_, [&transfer] { transfer.cancel(); });
+    Transfer transfer(lease_, FileVerb::kRead, std::move(target), &killer_);
     if (range->length > transfer.room()) co_await transfer.ready();
     bool proven = range->length <= transfer.room() || transfer.answered();
     if (proven) {
@@ -143,8 +143,7 @@ class Download {
   Task<void> send_to_its_end(const ipc::Entry& entry) {
     FileTarget target = target_;
     target.limit = UINT64_MAX;
-    Transfer transfer(lease_, FileVerb::kRead, std::move(target));
-    const OnKill on_kill(killer_, [&transfer] { transfer.cancel(); });
+    Transfer transfer(lease_, FileVerb::kRead, std::move(target), &killer_);
     co_await transfer.ready();
     if (transfer.answered()) co_await entry_of(transfer);
     co_await exchange_.begin(200, kType, std::nullopt, download_headers(entry));

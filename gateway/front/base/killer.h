@@ -2,6 +2,7 @@
 // thread.
 #pragma once
 
+#include <boost/intrusive/list.hpp>
 #include <functional>
 #include <utility>
 
@@ -11,34 +12,48 @@ namespace isogate::front {
 // write timeout.
 struct ClientGone {};
 
-class Killer {
- public:
-  void kill() {
-    killed_ = true;
-    if (act_) act_();
-  }
-  // What kill() does from now on; runs at once if kill() was called before.
-  void on_kill(std::function<void()> act) {
-    act_ = std::move(act);
-    if (killed_ && act_) act_();
-  }
-  [[nodiscard]] bool killed() const { return killed_; }
+class Killer;
 
- private:
-  std::function<void()> act_;
-  bool killed_ = false;
-};
-
-// on_kill() for as long as it lives. One at a time.
-class OnKill {
+// What kill() does, for as long as this lives; runs at once if kill() was called before. It must destroy no
+// other one.
+class OnKill
+    : public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
  public:
-  OnKill(Killer& killer, std::function<void()> act) : killer_(killer) { killer_.on_kill(std::move(act)); }
-  ~OnKill() { killer_.on_kill({}); }
+  OnKill(Killer& killer, std::function<void()> act);
   OnKill(const OnKill&) = delete;
   OnKill& operator=(const OnKill&) = delete;
 
  private:
-  Killer& killer_;
+  friend class Killer;
+  std::function<void()> act_;
 };
+
+class Killer {
+ public:
+  Killer() = default;
+  Killer(const Killer&) = delete;
+  Killer& operator=(const Killer&) = delete;
+
+  void kill() {
+    killed_ = true;
+    for (auto next = acts_.begin(); next != acts_.end();) (next++)->act_();
+  }
+  [[nodiscard]] bool killed() const { return killed_; }
+  // For other work, with nothing to do yet.
+  void reset() {
+    killed_ = false;
+    acts_.clear();
+  }
+
+ private:
+  friend class OnKill;
+  boost::intrusive::list<OnKill, boost::intrusive::constant_time_size<false>> acts_;
+  bool killed_ = false;
+};
+
+inline OnKill::OnKill(Killer& killer, std::function<void()> act) : act_(std::move(act)) {
+  killer.acts_.push_back(*this);
+  if (killer.killed_) act_();
+}
 
 }  // namespace isogate::front

@@ -142,8 +142,7 @@ Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, json request, size_t k
 
 Task<void> follow(ToolCall& call, const std::shared_ptr<LongExec>& exec,
                   std::optional<std::chrono::nanoseconds> limit) {
-  Killer& client = call.exchange.watch_client();
-  client.on_kill([exec] { exec->kill(); });
+  const OnKill on_kill(call.exchange.watch_client(), [exec] { exec->kill(); });
   const auto until = steady_clock::now() + limit.value_or(std::chrono::hours(24 * 365));
   std::array<uint64_t, 2> told{};
   try {
@@ -158,7 +157,6 @@ Task<void> follow(ToolCall& call, const std::shared_ptr<LongExec>& exec,
     exec->kill();
     throw;
   }
-  if (exec->ended()) client.on_kill({});
   if (exec->refusal()) throw *exec->refusal();
 }
 

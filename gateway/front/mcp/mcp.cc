@@ -61,7 +61,10 @@ class Events {
   }
 
   // It goes on when its client has been told so. One that leaves before ends it.
-  void hand_over(std::shared_ptr<LongExec> exec) { task_ = std::move(exec); }
+  void hand_over(std::shared_ptr<LongExec> exec) {
+    task_ = std::move(exec);
+    leaves_.emplace(exchange_.watch_client(), [this] { task_->kill(); });
+  }
 
   Task<void> end(std::string_view response) {
     try {
@@ -75,7 +78,6 @@ class Events {
       if (task_) task_->kill();
       throw;
     }
-    exchange_.watch_client().on_kill({});
   }
 
  private:
@@ -99,6 +101,7 @@ class Events {
   const bool possible_;
   std::optional<json> token_;
   std::shared_ptr<LongExec> task_;
+  std::optional<OnKill> leaves_;
   unsigned status_ = 200;
   uint64_t told_ = 0;
   const steady_clock::time_point began_ = steady_clock::now();

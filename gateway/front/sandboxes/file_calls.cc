@@ -95,8 +95,7 @@ asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, Fi
 asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, ByteShare& memory, Killer& killer) {
   if (request.recursive) request.target.flags |= ISOGATE_FILE_RECURSIVE;
   request.target.limit = request.limit == 0 ? 0 : request.limit + 1;
-  Transfer transfer(lease, ipc::FileVerb::kList, std::move(request.target));
-  const OnKill on_kill(killer, [&transfer] { transfer.cancel(); });
+  Transfer transfer(lease, ipc::FileVerb::kList, std::move(request.target), &killer);
   Listing listing;
   co_await collect(transfer, listing, request.limit, memory);
   listing.reply = co_await transfer.reply();
@@ -197,7 +196,7 @@ Transfer::~Transfer() {
   shared_->owner = nullptr;
 }
 
-Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
+Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target, Killer* killer)
     : pipe(lease.channel->executor()),
       shared_(std::make_shared<Shared>(
           lease, *this, verb == ipc::FileVerb::kWrite,
@@ -217,6 +216,7 @@ Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
   pipe.native_non_blocking(true);
   asio::co_spawn(lease.channel->executor(), Shared::run(shared_, lease.channel, std::move(call)),
                  asio::detached);
+  if (killer != nullptr) on_kill_.emplace(*killer, [this] { cancel(); });
 }
 
 void Transfer::cancel() { shared_->cancel->fire(); }

@@ -5,6 +5,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,8 @@ boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, By
 // count, but all of ready() and reply() does. The pipe is closed if the backend keeps it even then.
 class Transfer {
  public:
-  Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target);  // throws ApiError
+  // `killer` cancels it. Throws ApiError.
+  Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target, Killer* killer = nullptr);
   ~Transfer();
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
@@ -72,6 +74,7 @@ class Transfer {
   std::shared_ptr<Shared> shared_;
   bool slow_end_;  // its end may take long without a byte: it is flushed, or copied
   Fd complete_;    // of a mark
+  std::optional<OnKill> on_kill_;
 };
 
 }  // namespace isogate::front
