@@ -75,13 +75,11 @@ class Follower {
     if (event.type == "ADDED" || event.type == "MODIFIED" || event.type == "DELETED")
       seen_.push_back(event.object);
   }
-  void added(const Json& object) {
-    require(there_.emplace(key_of(object), uid_of(object)).second);
+  void changed(const Json& object, bool gone) {
+    if (gone) return deleted(object);
+    const auto there = there_.emplace(key_of(object), uid_of(object)).first;
+    require(there->second == uid_of(object));
     told_ += "+" + object.dump() + "\n";
-  }
-  void modified(const Json& object) {
-    require(there_.at(key_of(object)) == uid_of(object));
-    told_ += "*" + object.dump() + "\n";
   }
   void deleted(const Json& object) {
     const auto found = there_.find(key_of(object));
@@ -93,9 +91,7 @@ class Follower {
   std::map<Key, std::string> there_;  // the uids
   std::string told_;
   Json seen_ = Json::array();
-  const WatchEvents events_{.added = [this](const Json& object) { added(object); },
-                            .modified = [this](const Json& object) { modified(object); },
-                            .deleted = [this](const Json& object) { deleted(object); }};
+  const WatchEvents events_{.changed = [this](const Json& object, bool gone) { changed(object, gone); }};
   WatchStore store_{events_};
 };
 
