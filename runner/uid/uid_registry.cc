@@ -24,6 +24,7 @@
 #include "lib/fd.h"
 #include "lib/text.h"
 #include "runner/cgroup/cgroup_detect.h"
+#include "runner/exec/kept_capabilities.h"
 #include "runner/files/workspace_room.h"
 #include "runner/files/workspace_stage.h"
 #include "runner/files/workspace_state.h"
@@ -281,30 +282,53 @@ namespace {
 constexpr int kRounds = 100;
 constexpr long kRoundNs = 10'000'000;
 
+constexpr Kept kTrace[] = {{19, "SYS_PTRACE", "see processes that /proc hides"}};
+
 // Alive and with this uid, by /proc/<pid>/status.
-bool has_uid(const std::string& pid, uint32_t uid) {
-  const std::string text = read_small_file(AT_FDCWD, "/proc/" + pid + "/status");
-  const std::string_view state = line_field(text, "State").value_or("");
+Result<bool> has_uid(const std::string& pid, uint32_t uid) {
+  const Fd status(::open(("/proc/" + pid + "/status").c_str(), O_RDONLY | O_CLOEXEC));
+  const int failed = status ? 0 : errno;
+  if (failed == ENOENT || failed == ESRCH) return false;
+  const bool hidden = failed == EPERM || failed == EACCES;
+  if (failed != 0)
+    return os_error("cannot look at process " + pid + (hidden ? " (hidepid of /proc?)" : ""), failed);
+  const auto text = read_to_end(status.get(), size_t{64} << 20, "cannot look at process " + pid);
+  if (!text && text.error().os_errno == ESRCH) return false;
+  if (!text) return text.error();
+  const std::string_view state = line_field(*text, "State").value_or("");
   if (state.empty() || state[0] == 'Z' || state[0] == 'X') return false;
-  const std::string uids = std::string("\t").append(line_field(text, "Uid").value_or("")) + "\t";
+  const std::string uids = std::string("\t").append(line_field(*text, "Uid").value_or("")) + "\t";
   return uids.find("\t" + std::to_string(uid) + "\t") != std::string::npos;
 }
 
 Result<std::vector<std::string>> pids_of(uint32_t uid) {
   std::vector<std::string> found;
+  std::optional<Error> unseen;
   const Fd proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!proc) return os_error("cannot list the processes", errno);
   const int code = each_name(proc.get(), [&](const auto& name) {
-    if (name.text[0] >= '1' && name.text[0] <= '9' && has_uid(name.text, uid)) found.push_back(name.text);
+    if (name.text[0] < '1' || name.text[0] > '9') return;
+    const auto has = has_uid(name.text, uid);
+    if (!has) unseen = has.error();
+    if (has && *has) found.push_back(name.text);
   });
   if (code < 0) return os_error("cannot list the processes", -code);
+  if (unseen) return *unseen;
   return found;
 }
 
 // The pidfd is opened before the uid is checked again, so that a reused pid is never killed.
 void kill_if(const std::string& pid, uint32_t uid) {
   const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, number_in<pid_t>(pid).value_or(-1), 0)));
-  if (process && has_uid(pid, uid)) ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
+  const auto has = has_uid(pid, uid);
+  if (process && has && *has) ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
+}
+
+// The value of a mount option; empty: it is not there.
+std::string_view option_in(std::string_view options, std::string_view name) {
+  for (const std::string_view option : split(options, ','))
+    if (option.starts_with(name)) return option.substr(name.size());
+  return {};
 }
 
 }  // namespace
@@ -313,6 +337,29 @@ Result<uint32_t> count_processes(uint32_t uid) {
   auto pids = pids_of(uid);
   if (!pids) return pids.error();
   return static_cast<uint32_t>(pids->size());
+}
+
+bool hides_processes(std::string_view mountinfo, std::span<const gid_t> groups) {
+  std::string_view options;
+  for (const std::string_view line : split(mountinfo, '\n')) {
+    const auto fields = split(line, ' ');
+    if (fields.size() > 5 && fields[4] == "/proc") options = fields.back();  // the last one is on top
+  }
+  const std::string_view hide = option_in(options, "hidepid="), group = option_in(options, "gid=");
+  if (hide.empty() || hide == "0" || hide == "off") return false;
+  if (hide == "4" || hide == "ptraceable") return true;
+  const auto sees = number_in<gid_t>(group.empty() ? "0" : group);
+  return !sees || std::find(groups.begin(), groups.end(), *sees) == groups.end();
+}
+
+std::string why_processes_are_hidden() {
+  if (missing_capabilities(kTrace).empty()) return "";
+  std::vector<gid_t> groups(static_cast<size_t>(std::max(::getgroups(0, nullptr), 0)));
+  if (::getgroups(static_cast<int>(groups.size()), groups.data()) < 0) groups.clear();
+  groups.push_back(::getegid());
+  if (!hides_processes(read_small_file(AT_FDCWD, "/proc/self/mountinfo"), groups)) return "";
+  return "/proc hides the processes of other users, which could then not be ended: mount -o "
+         "remount,hidepid=0 /proc";
 }
 
 bool uid_runs(uint32_t uid) {

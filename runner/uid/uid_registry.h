@@ -26,8 +26,11 @@
 // assigned. Any thread, any process.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -78,8 +81,17 @@ class UidRegistry {
   mutable bool restored_ = false;
 };
 
-// How many processes, zombies left out, have this uid as real, effective, saved or file uid.
+// How many processes, zombies left out, have this uid as real, effective, saved or file uid. An error if one
+// cannot be looked at.
 Result<uint32_t> count_processes(uint32_t uid);
+
+// Why count_processes() and end_processes() do not find all processes of other users although this one is
+// root's: /proc hides them (hidepid, proc(5)). Empty: they do.
+std::string why_processes_are_hidden();
+
+// Pure, of the text of /proc/self/mountinfo: whether /proc hides processes from a process that may not trace
+// them and has these groups.
+bool hides_processes(std::string_view mountinfo, std::span<const gid_t> groups);
 
 // Whether anything runs with this real uid, as far as this process can see; it costs the same however many
 // do.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -334,6 +335,42 @@ TEST_F(UidsOfRoot, AreReleasedOnlyWhenFilesAndProcessesAreGone) {
   EXPECT_OK(registry().release(id_of(1), uid));
   EXPECT_FALSE(exists(uids_ + "/" + std::to_string(uid)));
   EXPECT_OK(registry().release(id_of(1), uid));
+}
+
+TEST_F(Uids, OfProcessesThatCannotBeLookedAtAreNotFree) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int free = ::open("/dev/null", O_RDONLY);
+    const rlimit one_more{static_cast<rlim_t>(free) + 1, static_cast<rlim_t>(free) + 1};  // for /proc itself
+    if (free < 0 || ::close(free) != 0 || ::setrlimit(RLIMIT_NOFILE, &one_more) != 0) ::_exit(2);
+    const auto running = count_processes(::geteuid());
+    ::_exit(!running && running.error().os_errno == EMFILE ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(HiddenProcesses, FollowFromTheOptionsOfProc) {
+  const auto hides = [](const std::string& options, const std::vector<gid_t>& groups) {
+    return hides_processes(
+        "22 1 0:21 / / rw shared:1 - ext4 /dev/vda rw,hidepid=2\n"
+        "23 22 0:22 / /proc rw,nosuid shared:2 - proc proc " +
+            options + "\n24 23 0:23 / /proc/sys/fs/binfmt_misc rw - autofs none rw\n",
+        groups);
+  };
+  for (const char* open : {"rw", "rw,gid=9", "rw,hidepid=0", "rw,hidepid=off"})
+    EXPECT_FALSE(hides(open, {7})) << open;
+  for (const char* closed : {"rw,hidepid=1", "rw,gid=9,hidepid=2", "rw,hidepid=invisible"}) {
+    EXPECT_TRUE(hides(closed, {7})) << closed;
+    EXPECT_FALSE(hides(closed, {7, std::string(closed).find("gid=9") == std::string::npos ? 0u : 9u}))
+        << closed << ": that group sees all";
+  }
+  EXPECT_TRUE(hides("rw,gid=9,hidepid=2", {0}));
+  for (const char* traced : {"rw,hidepid=4", "rw,gid=9,hidepid=ptraceable"})
+    EXPECT_TRUE(hides(traced, {0, 9})) << traced;
+  EXPECT_FALSE(hides("rw,gid=9,hidepid=2\n30 22 0:30 / /proc rw - proc proc rw", {0}))
+      << "the last is on top";
 }
 
 TEST_F(Uids, ProcessesOfTheGatewayItselfAreNeverEnded) {
