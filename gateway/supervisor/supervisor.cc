@@ -29,6 +29,7 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "runner/cgroup/cgroup_base.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -206,6 +207,8 @@ Result<void> Supervisor::prepare() {
   signals_ = std::move(*signals);
   if (auto opened = context_.log.open(context_.config.log.file); !opened) return opened;
   if (auto started = start_log(); !started) return started;
+  if (const auto left = leave_delegated_cgroup(); !left)
+    log::warn("cgroup_not_left", {{"reason", left.error().message}});
   auto accounts = find_accounts(context_.config);
   if (!accounts) return accounts.error();
   context_.accounts = *accounts;

@@ -89,8 +89,8 @@ bool delegated(const std::string& directory) {
   return false;
 }
 
-// With systemd's DelegateSubgroup= this process is below the cgroup that was delegated to it. Groups with
-// controllers may be created only there, next to its own.
+// After leave_delegated_cgroup(), or with systemd's DelegateSubgroup=, this process is below the cgroup that
+// was delegated to it. Groups with controllers may be created only there, next to its own.
 std::string parent_directory(const CgroupHierarchy& hierarchy) {
   const size_t slash = hierarchy.directory.rfind('/');
   if (hierarchy.version == 2 && !hierarchy.at_mount_root && slash != std::string::npos) {
@@ -99,6 +99,9 @@ std::string parent_directory(const CgroupHierarchy& hierarchy) {
   }
   return hierarchy.directory;
 }
+
+// The root of the hierarchy has no such file.
+bool is_root_group(int directory_fd) { return ::faccessat(directory_fd, "cgroup.events", F_OK, 0) != 0; }
 
 // Locked, and still there: a sweeper may have come between mkdir and flock.
 bool lock_base(int parent_fd, const std::string& name, int directory_fd) {
@@ -110,6 +113,22 @@ bool lock_base(int parent_fd, const std::string& name, int directory_fd) {
 }
 
 }  // namespace
+
+Result<void> leave_delegated_cgroup() {
+  for (const auto& hierarchy : detect_cgroups()) {
+    const std::string& own = hierarchy.directory;
+    if (hierarchy.version != 2 || hierarchy.controllers.empty() || !delegated(own)) continue;
+    const Fd directory(::open(own.c_str(), kDirectory));
+    if (!directory) return os_error("cannot open `" + own + "`", errno);
+    if (is_root_group(directory.get())) continue;
+    if (read_small_file(directory.get(), "cgroup.procs") != std::to_string(::getpid()) + "\n")
+      return Error{ISOGATE_UNAVAILABLE, 0, "other processes live in `" + own + "`"};
+    if (::mkdirat(directory.get(), "gateway", 0755) != 0 && errno != EEXIST)
+      return os_error("cannot make the group `gateway` in `" + own + "`", errno);
+    return write_small_file(directory.get(), "gateway/cgroup.procs", "0");
+  }
+  return {};
+}
 
 Result<void> write_small_file(int directory_fd, const std::string& name, const std::string& text) {
   const Fd file(::openat(directory_fd, name.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -162,20 +181,18 @@ CgroupBase::~CgroupBase() {
 }
 
 Result<void> CgroupBase::enable(const std::string& controller) const {
+  if (above_ == nullptr && !is_root_group(parent_fd()) &&
+      !read_small_file(parent_fd(), "cgroup.procs").empty())
+    return unsupported(
+        "processes live in the cgroup above, so that the kernel gives those below it no limits: start the "
+        "gateway alone in a cgroup that is delegated to it, as its service or `systemd-run --scope -p "
+        "Delegate=yes` does");
   for (const int directory : {parent_fd(), directory_.get()}) {
     std::istringstream names(read_small_file(directory, "cgroup.subtree_control"));
     const std::istream_iterator<std::string> enabled(names), end;
     if (std::find(enabled, end, controller) != end) continue;
-    if (auto written = write_small_file(directory, "cgroup.subtree_control", "+" + controller);
-        !written.ok()) {
-      Error error = written.error();
-      if (error.os_errno == EBUSY) {
-        error.message +=
-            " (processes live in the gateway's own cgroup; start it in a subgroup of a delegated "
-            "one: Delegate=yes and DelegateSubgroup= in systemd)";
-      }
-      return error;
-    }
+    if (auto written = write_small_file(directory, "cgroup.subtree_control", "+" + controller); !written)
+      return written;
   }
   return {};
 }

@@ -29,7 +29,9 @@ class CgroupBase {
   [[nodiscard]] int fd() const { return directory_.get(); }
   [[nodiscard]] int kill_fd() const { return kill_.get(); }  // -1 in v1
 
-  // Lets groups below the base use a v2 controller.
+  // Lets groups below the base use a v2 controller. Nothing is changed where the cgroup above has processes,
+  // and is not the root: the kernel refuses some controllers there, and with the others no process could
+  // start in a group below.
   Result<void> enable(const std::string& controller) const;
 
   Result<Fd> make_group(const std::string& name) const;
@@ -43,6 +45,11 @@ class CgroupBase {
   const CgroupBase* above_ = nullptr;  // of nest()
   Fd parent_, directory_, kill_;       // parent_: without above_
 };
+
+// For a gateway, before its first child: if this process is alone in a cgroup2 that was delegated to it
+// (Delegate=yes in systemd), it moves to the group `gateway` below, so that groups beside that one get
+// controllers. OK also where there is nothing to do.
+Result<void> leave_delegated_cgroup();
 
 Result<void> write_small_file(int directory_fd, const std::string& name, const std::string& text);
 

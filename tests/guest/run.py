@@ -5,6 +5,8 @@ usage: run.py BUILD_DIR CACHE_DIR
 
 The guest's files are this machine's: the tests, what they are linked with, and the packages below. Its kernel comes
 from Debian's package, unpacked into CACHE_DIR and never installed. A case that skips in there fails: what it needs is there.
+All run where systemd's Delegate=yes and the gateway's own start would put them: in a group of a delegated cgroup, since the
+root of all cgroups is exempt from the kernel's rule that groups beside processes get no controllers.
 """
 
 import lzma
@@ -24,7 +26,7 @@ PACKAGES = f"""bash coreutils dash e2fsprogs findutils grep hostname iproute2 li
 PROGRAMS = ["isogate", "faults_test", "namespace_test", "plugin_common_test", "runner_bomb", "runner_host", "runner_test"]
 # The cases of each program that are about cgroups, may end differently on another kernel, or set the clock.
 CASES = {
-    "runner_test": "CgroupDetectTest.*:EnclosureTest.*:Each/HostDeathTest.*:Each/LimitsTest.*:NestedLimits.*:SweepTest.*"
+    "runner_test": "CgroupDetectTest.*:DelegatedCgroup.*:EnclosureTest.*:Each/HostDeathTest.*:Each/LimitsTest.*:NestedLimits.*:SweepTest.*"
                    "-*cpu_limit_is_in_force*:"  # its 0.3% of a processor take minutes
                    # hundreds of processes each, and no cgroup
                    "*many_at_once:*a_run_that_left_something_is_followed_in_others:*a_signal_that_came_late_is_nobodys",
@@ -55,6 +57,9 @@ for module in $(cat /modules/order); do
 sys.exit(ctypes.CDLL(None).syscall(313, os.open(sys.argv[1], 0), b"", 0))' /modules/$module || echo "guest: cannot load $module"
 done
 echo "guest: $(uname -r), controllers: $(cat /sys/fs/cgroup/cgroup.controllers)"
+cd /sys/fs/cgroup && echo "+cpu +memory +pids" > cgroup.subtree_control && mkdir -p service/gateway &&
+  python3 -c 'import os; os.setxattr("service", "trusted.delegate", b"1")' && echo $$ > service/gateway/cgroup.procs
+cd / && echo "guest: in $(cat /proc/self/cgroup)"
 export HOME=/root ISOGATE_TEST_OWN_CLOCK=1
 """
 
@@ -198,6 +203,8 @@ def main():
         lines = run(image, f"{scratch}/initrd")
     wrong = [line for line in lines if "[  SKIPPED ]" in line or "[  FAILED  ]" in line]
     wrong += [name for name in CASES if f"guest: {name} ended with 0" not in lines]
+    if "guest: in 0::/service/gateway" not in lines:
+        wrong.append("the cases ran in another cgroup")
     for line in wrong:
         print("wrong in the guest:", line)
     return 1 if wrong else 0

@@ -1,5 +1,9 @@
-#include <algorithm>
+#include <sys/xattr.h>
 
+#include <algorithm>
+#include <filesystem>
+
+#include "runner/cgroup/cgroup.h"
 #include "tests/namespace/boxes.h"
 
 // Limits of a whole sandbox: enforced over all its execs together, or refused by name.
@@ -193,6 +197,39 @@ TEST_F(Limits, ASandboxHasThemByDefault) {
             "exited");
   EXPECT_NE(Caller(*open, "").get("/backends").text.find("may take all memory of this host"),
             std::string::npos);
+}
+
+// As systemd starts the service: alone in a marked cgroup2 below the root.
+TEST_F(Limits, AGatewayAloneInADelegatedCgroupHasThem) {
+  const auto above = Cgroups::make("isogate-above", false);
+  for (const uint32_t kind : {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS, ISOGATE_LIMIT_PIDS})
+    if (!above->in_leaf({{kind, 500}}))
+      GTEST_SKIP() << "cgroup2 has not all controllers here: " << above->missing();
+  GatewayOptions options;
+  options.yaml = "backends: [{name: namespace}]";
+  for (const auto& base : above->bases()) {
+    if (base->version() != 2) continue;
+    const auto group = base->make_group("service");
+    ASSERT_TRUE(group.ok()) << group.error().message;
+    ASSERT_EQ(::fsetxattr(group->get(), "trusted.delegate", "1", 1, 0), 0);
+    options.cgroup = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(group->get()));
+  }
+  const Gateway own(options);
+  EXPECT_EQ(Caller(own, "a").out("echo served"), "served\n");
+  EXPECT_TRUE(read_whole("/proc/" + std::to_string(own.pid()) + "/cgroup").ends_with("/service/gateway\n"));
+  const auto bases = group_bases_of(host_of(own, "namespace"));
+  ASSERT_EQ(bases.size(), 1u);
+  EXPECT_TRUE(bases[0].path.starts_with(options.cgroup + "/isogate.")) << bases[0].path;
+  const auto of_sandbox = [&] {
+    std::string text;
+    for (const auto& entry : std::filesystem::directory_iterator(bases[0].path))
+      if (entry.path().filename().string().starts_with('s'))
+        for (const char* file : {"/memory.max", "/cpu.max", "/pids.max"})
+          text += read_whole(entry.path().string() + file);
+    return text;
+  };
+  EXPECT_TRUE(eventually(10, [&] { return of_sandbox() == "536870912\n100000 100000\n256\n"; }))
+      << of_sandbox();
 }
 
 TEST_F(Limits, ScratchIsBoundedInBytesAndFiles) {

@@ -34,11 +34,12 @@ pid_t start_host(Kind kind, const std::string& mark, const std::string& script, 
   return pid;
 }
 
+// Also beside this process's own group, where those of a delegated cgroup are.
 size_t groups_of(pid_t pid) {
   size_t count = 0;
   for (const auto& hierarchy : detect_cgroups()) {
-    const std::string find = "find " + hierarchy.directory + " -name 'isogate-death." + std::to_string(pid) +
-                             ".*' -type d | wc -l";
+    const std::string find = "find " + hierarchy.directory + (hierarchy.at_mount_root ? "" : "/..") +
+                             " -name 'isogate-death." + std::to_string(pid) + ".*' -type d | wc -l";
     FILE* const pipe = ::popen(find.c_str(), "r");
     size_t found = 0;
     EXPECT_EQ(::fscanf(pipe, "%zu", &found), 1);
@@ -158,8 +159,8 @@ TEST(SweepTest, bases_of_dead_runners_are_swept_and_those_of_living_ones_spared)
     auto living = CgroupBase::make(hierarchy, group);
     if (!living) continue;
     ++tried;
-    const std::string dead = hierarchy.directory + "/" + group + ".1.0",
-                      other = hierarchy.directory + "/" + group + ".x";
+    const std::string parent = "/proc/self/fd/" + std::to_string((*living)->parent_fd()) + "/" + group;
+    const std::string dead = parent + ".1.0", other = parent + ".x";
     ASSERT_EQ(::mkdir(dead.c_str(), 0755), 0);
     ASSERT_EQ(::mkdir((dead + "/e0").c_str(), 0755), 0);
     ASSERT_EQ(::mkdir(other.c_str(), 0755), 0);  // not one of our names
@@ -168,7 +169,7 @@ TEST(SweepTest, bases_of_dead_runners_are_swept_and_those_of_living_ones_spared)
       ASSERT_TRUE(next.ok()) << next.error().message;
       EXPECT_NE((*next)->name(), (*living)->name());
       EXPECT_NE(::access(dead.c_str(), F_OK), 0);
-      EXPECT_EQ(::access((hierarchy.directory + "/" + (*living)->name()).c_str(), F_OK), 0);
+      EXPECT_EQ(::faccessat((*living)->parent_fd(), (*living)->name().c_str(), F_OK, 0), 0);
       EXPECT_EQ(::access(other.c_str(), F_OK), 0);
     }
     ::rmdir(other.c_str());

@@ -40,6 +40,11 @@ void become(uid_t uid, std::vector<std::string>& argv) {
   argv.insert(argv.begin(), front.begin(), front.end());
 }
 
+void enter(const std::string& cgroup, std::vector<std::string>& argv) {
+  const std::vector<std::string> front = {"sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", cgroup};
+  argv.insert(argv.begin(), front.begin(), front.end());
+}
+
 void give(const std::string& directory, uid_t uid) {
   if (::mkdir(directory.c_str(), 0700) != 0 || ::chown(directory.c_str(), uid, static_cast<gid_t>(uid)) != 0)
     throw std::runtime_error("cannot make " + directory + " for uid " + std::to_string(uid));
@@ -65,6 +70,7 @@ Gateway::Gateway(GatewayOptions options) {
     become(options.run_as, argv);
     if (options.state_dir.empty()) give(state_dir_, options.run_as);
   }
+  if (!options.cgroup.empty()) enter(options.cgroup, argv);
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
   ProgramOptions how;
   how.env = options.env;

@@ -25,6 +25,7 @@ struct GatewayOptions {
   double timeout_sec = 30;
   bool over_unix = false;  // its TCP listener uses TLS: readiness is requested over the Unix socket
   uid_t run_as = 0;        // if root runs this test: the user that starts it; 0: root
+  std::string cgroup;      // a cgroup2 directory that it is moved to before its start; empty: this process's
 };
 
 class Gateway {
