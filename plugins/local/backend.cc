@@ -49,7 +49,7 @@ constexpr const char* kConfigSchema = R"({
   "additionalProperties": false,
   "properties": {
     "cgroups": {"type": "string", "enum": ["auto", "never"], "default": "auto",
-      "description": "auto: limits and killing by control groups where this host lets the gateway have them; never: no limits, process trees are killed by a reaper"},
+      "description": "auto: limits and killing by control groups, if root started the gateway and this host lets it have them; never: no limits, process trees are killed by a reaper"},
     "disk_mb": {"type": "integer", "minimum": 0, "maximum": 1073741824, "default": 1024,
       "description": "MiB of one workspace, at least 8, with a file for each 8 KiB, unless `limits.disk_mb` says otherwise; 0: no limit. Where it is written here and could only be counted, the backend is unavailable, unless limits.mode is best_effort"},
     "workspace_fs": {"type": "string", "enum": ["directory", "loop", "tmpfs"], "default": "directory",
@@ -70,6 +70,7 @@ Config parse_config(sdk::Host host, std::string_view json) {
         "backend `local` runs commands on this host without any isolation: write allow_unisolated: true to "
         "accept that for development, or configure another backend"));
   Config config = config_from("local", json, taken_from);
+  if (::geteuid() != 0) config.runner.use_cgroups = false;  // a program of its own user can leave its cgroup
   check_disk("`local`", config.disk);
   return config;
 }
@@ -149,7 +150,9 @@ void Backend::probe(const sdk::Call&, isogate_probe& result) {
                        "; limits for each exec: " + limits_of(abilities.capabilities);
   if (!abilities.missing.empty()) detail += " (" + abilities.missing + ")";
   if (!have_openat2()) detail += "; this kernel has no openat2, so that file calls refuse every symlink";
-  if (!as_root_) detail += "; not started by root: all agents share uid " + std::to_string(::geteuid());
+  if (!as_root_)
+    detail += "; not started by root: all agents share uid " + std::to_string(::geteuid()) +
+              ", and could leave a cgroup, so that none limits them";
   const SandboxDisks::Means disk = disks_.look(limits_best_effort());
   detail += "; " + disk.words;
   result.capabilities |= disk.capabilities();
@@ -160,6 +163,9 @@ void Backend::probe(const sdk::Call&, isogate_probe& result) {
   if (const auto why = why_unavailable(kKept, "grant these, or start the gateway as an ordinary user")) {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;
     detail = *why;
+  } else if (const std::string hidden = as_root_ ? why_processes_are_hidden() : ""; !hidden.empty()) {
+    result.verdict = ISOGATE_PROBE_UNAVAILABLE;
+    detail = hidden;
   }
   sdk::set_text(result.detail, detail);
 }

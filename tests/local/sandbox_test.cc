@@ -1,6 +1,8 @@
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -73,6 +75,8 @@ TEST_F(LocalSandbox, TheDescriptorPromisesNoMoreThanItIs) {
   if (!is_root_user()) {
     const std::string shared = "all agents share uid " + std::to_string(::geteuid());
     EXPECT_NE(std::string(result.detail).find(shared), std::string::npos) << result.detail;
+    const uint64_t limits = ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS;
+    EXPECT_EQ(result.capabilities & limits, 0U) << "a program could leave its cgroup";
   }
 }
 
@@ -92,6 +96,31 @@ TEST_F(LocalSandbox, RootWithoutItsCapabilitiesIsUnavailable) {
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// What it cannot see it cannot end.
+TEST_F(LocalSandbox, RootThatDoesNotSeeOtherUsersProcessesIsUnavailable) {
+  if (!is_root_user()) GTEST_SKIP() << "an ordinary user ends no processes by their uid";
+  constexpr int kNoProc = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("proc", "/proc", "proc", 0, "hidepid=2,gid=54321") != 0)
+      ::_exit(kNoProc);
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2] = {};
+    if (::syscall(SYS_capget, &header, data) != 0) ::_exit(2);
+    data[0].effective &= ~(1U << CAP_SYS_PTRACE);
+    if (::syscall(SYS_capset, &header, data) != 0) ::_exit(3);
+    Backend backend(state_, "local");
+    const isogate_probe result = probe(backend);
+    const bool named = std::string(result.detail).find("hidepid=0") != std::string::npos;
+    ::_exit(result.verdict == ISOGATE_PROBE_UNAVAILABLE && named ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNoProc) GTEST_SKIP() << "no proc can be mounted here";
   EXPECT_EQ(status, 0);
 }
 
