@@ -50,9 +50,7 @@ void limit(const SpawnPlan& plan) {
   plan.report->stage = kStagePrivileges;
   raw::call(SYS_umask, 022);
   set_limits(plan);
-  // Its own keyring: it possesses nothing of the host's session. ENOSYS: there are no keys at all.
-  const long joined = raw::call(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, 0, 0, 0, 0);
-  if (joined != -ENOSYS) check(plan, joined);
+  join_own_keyring(plan);
 }
 
 // No mount is possible once this is in force.

@@ -1,7 +1,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <sstream>
 
 #include "tests/attacks/attack.h"
@@ -148,6 +151,23 @@ TEST_F(KernelAttack, K76_K80_K81_F19_F22_DeniedSystemCalls) {
             ")\nif ctypes.c_int(r).value not in (-1,-38): print(r,\"" + name + "\")\n";
   }
   EXPECT_EQ(said(x(), code), "") << "served";
+}
+
+// The gateway's processes inherit a session keyring, as under systemd.
+TEST_F(KernelAttack, K76_AgentsHaveNoKeyringInCommon) {
+  if (isolates()) GTEST_SKIP() << "nothing there can use keys: K76_K80_K81_F19_F22_DeniedSystemCalls";
+  if (!separates_agents()) GTEST_SKIP() << "as an ordinary user, agents and gateway share one uid";
+  if (::syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, nullptr) < 0)
+    GTEST_SKIP() << "no keyring can be made here: " << std::strerror(errno);
+  const auto own = another("");
+  // Made in one's session keyring, for everybody, and looked for from there: KEYCTL_SETPERM, KEYCTL_SEARCH.
+  const std::string keyctl = "call(" + std::to_string(SYS_keyctl),
+                    add = "call(" + std::to_string(SYS_add_key);
+  const std::string name = "b'isogate-" + new_mark() + "'", found = keyctl + ",10,-3,b'user'," + name + ",0)";
+  EXPECT_EQ(said(Caller(*own, "x"), "key=" + add + ",b'user'," + name + ",b'secret',6,-3)\nprint(key>0," +
+                                        keyctl + ",5,key,0x3f3f3f3f)," + found + "==key)"),
+            "True 0 True\n");
+  EXPECT_EQ(said(Caller(*own, "y"), "print(" + found + ")"), "-126\n") << "it has another agent's key";
 }
 
 TEST_F(KernelAttack, K81_ForeignInterfacesKill) {

@@ -46,7 +46,10 @@ void die_with_parent(const SpawnPlan& plan, long parent) {
   raw::call(SYS_umask, 022);
   set_limits(plan);
   check(plan, raw::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-  if (plan.change_identity) change_identity(plan, plan.bounding);
+  if (plan.change_identity) {
+    join_own_keyring(plan);
+    change_identity(plan, plan.bounding);
+  }
   die_with_parent(plan, birth.parent);
   plan.report->stage = kStageDirectory;
   if (plan.cwd_fd >= 0) {

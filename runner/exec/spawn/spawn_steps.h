@@ -69,6 +69,16 @@ static inline void clear_capabilities(const SpawnPlan& plan) {
   check(plan, raw::call(SYS_capset, &header, none));
 }
 
+// Nothing of the host's session is possessed any more. Where the kernel has no keys, or a filter around this
+// process refuses the calls on them, programs cannot use any either.
+static inline void join_own_keyring(const SpawnPlan& plan) {
+  plan.report->stage = kStagePrivileges;
+  const long joined = raw::call(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, 0, 0, 0, 0);
+  if (joined >= 0 || joined == -ENOSYS) return;
+  const long found = raw::call(SYS_keyctl, 0 /* KEYCTL_GET_KEYRING_ID */, -3 /* the session's */, 0, 0, 0);
+  if (joined != -EPERM || found != -EPERM) give_up(plan, joined);
+}
+
 static inline void change_identity(const SpawnPlan& plan, uint64_t possible) {
   plan.report->stage = kStagePrivileges;
   drop_capabilities(plan, possible);
