@@ -142,14 +142,20 @@ uint64_t Cgroups::capabilities() const {
 }
 
 std::string Cgroups::missing() const {
-  std::string line;
-  auto add = [&](const std::string& thing, const std::string& why) {
-    line += (line.empty() ? "" : "; ") + thing + ": " + why;
+  std::vector<std::pair<std::string, std::string>> reasons;  // things, why
+  const auto add = [&reasons](const std::string& thing, const std::string& why) {
+    if (!reasons.empty() && reasons.back().second == why) {
+      reasons.back().first += ", " + thing;
+    } else {
+      reasons.emplace_back(thing, why);
+    }
   };
   for (int kind = 0; kind < kKinds; ++kind) {
     if (controllers_[kind].base == nullptr) add(name_of(kind), controllers_[kind].why);
   }
   if (!leaf_why_.empty()) add("cgroup2 leaf", leaf_why_);
+  std::string line;
+  for (const auto& [things, why] : reasons) line += (line.empty() ? "" : "; ") + things + ": " + why;
   return line;
 }
 
@@ -281,7 +287,10 @@ void Cgroups::note_quota(CgroupSlot& slot, const Limits& limits) const {
   const CgroupBase* const base = controllers_[kCpu].base;
   if (base == nullptr) return;
   slot.quota.version = base->version();
-  if (asked(shared_, kCpu) != 0) slot.quota.shared_fd = base->fd();
+  if (const uint64_t shared = asked(shared_, kCpu); shared != 0) {
+    slot.quota.shared_fd = base->fd();
+    raised_cpu_limit(base->version(), shared).copy(slot.quota.raised, sizeof slot.quota.raised - 1);
+  }
   if (asked(limits, kCpu) == 0) return;
   if (base == v2_base_) slot.quota.own_fd = slot.leaf->directory.get();
   for (const auto& limit : slot.limits)
@@ -318,7 +327,7 @@ bool Cgroups::keep_for_reuse(CgroupLimit& limit) {
 }
 
 void Cgroups::release(CgroupSlot slot) {
-  if (slot.quota_lifted && slot.quota.shared_fd >= 0) restore_quota();
+  if (slot.quota_raised && slot.quota.shared_fd >= 0) restore_quota();
   for (auto& limit : slot.limits) {
     if (limit.pooled && keep_for_reuse(limit)) continue;
     if (!limit.name.empty()) {

@@ -34,11 +34,13 @@ struct CgroupLimit {  // a v1 group of one run
   bool pooled = false;  // without its own limits: it shows which run's memory ran out
 };
 
-// The groups that limit its processor time: its own, and the one it shares with other runs. A killed
-// process needs processor time to end, so the limit is lifted if that takes too long.
+// The groups that limit its processor time: its own, and the one it shares with other runs. A killed process
+// needs processor time to end. If that takes too long, its own limit is lifted, and the shared one, which
+// other runs still have, is raised by one processor.
 struct CpuQuota {
   int own_fd = -1, shared_fd = -1;  // directories; borrowed
   int version = 0;
+  char raised[32] = {};  // the shared one's new value
 };
 
 struct CgroupSlot {                  // what one run lives in
@@ -49,7 +51,7 @@ struct CgroupSlot {                  // what one run lives in
   uint64_t oom_before = 0;     // its counter before the run
   bool oom_kills_one = false;  // v1: the rest of the tree is ours to kill
   CpuQuota quota;
-  bool quota_lifted = false;  // release() puts it in force again
+  bool quota_raised = false;  // release() puts it in force again
 };
 
 class Cgroups {
@@ -70,7 +72,7 @@ class Cgroups {
   [[nodiscard]] bool has_leaf() const { return pools_leaves_; }
   // Leaves are available, if only for limits.
   [[nodiscard]] bool v2_usable() const { return v2_base_ != nullptr; }
-  [[nodiscard]] std::string missing() const;  // "memory: why; leaf: why", or empty
+  [[nodiscard]] std::string missing() const;  // "memory, cpu: why; cgroup2 leaf: why", or empty
   void refuse_leaf(const std::string& why);   // it was shown not to work; before the first acquire
   [[nodiscard]] const std::vector<std::unique_ptr<CgroupBase>>& bases() const { return bases_; }
 
@@ -79,7 +81,7 @@ class Cgroups {
   Result<void> check(const Limits& limits) const;
   // Whether a run with these limits has its own leaf, and no reaper.
   [[nodiscard]] bool in_leaf(const Limits& limits) const;
-  // A slot that is used again: the quota of all together, where it was lifted, is in force again.
+  // A slot that is used again: the quota of all together, where it was raised, is in force again.
   Result<void> check_quota();
   // A leaf if possible, and the groups for the limits. With want_leaf false, a leaf only if a limit needs
   // it.

@@ -47,6 +47,14 @@ bool exists(int group_fd, const char* name) {
   return ::fstatat(group_fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+// The kernel takes periods up to 1 s and quotas from 1 ms.
+uint64_t period_of(uint64_t millis) { return millis < 10 ? 1'000'000 : 100'000; }
+
+std::string cpu_quota(int version, uint64_t millis, uint64_t period) {
+  const std::string quota = std::to_string(millis * (period / 1000));
+  return version == 2 ? quota + " " + std::to_string(period) : quota;
+}
+
 // Swap that no group counts would let a program exceed its limit.
 Result<void> check_no_swap() {
   if (swap_is_off()) return {};
@@ -96,13 +104,16 @@ uint64_t most_pids_below(int group_fd) {
 }
 
 Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis) {
-  // The kernel takes periods up to 1 s and quotas from 1 ms.
-  const uint64_t period = millis < 10 ? 1'000'000 : 100'000;
+  const uint64_t period = period_of(millis);
   if (millis > 1'000'000) return unsupported("more than 1000 CPUs were asked for");
-  const std::string quota = std::to_string(millis * (period / 1000));
-  if (version == 2) return set_exactly(group_fd, "cpu.max", quota + " " + std::to_string(period));
+  const std::string quota = cpu_quota(version, millis, period);
+  if (version == 2) return set_exactly(group_fd, "cpu.max", quota);
   if (auto set = set_exactly(group_fd, "cpu.cfs_period_us", std::to_string(period)); !set.ok()) return set;
   return set_exactly(group_fd, "cpu.cfs_quota_us", quota);
+}
+
+std::string raised_cpu_limit(int version, uint64_t millis) {
+  return cpu_quota(version, millis + 1000, period_of(millis));
 }
 
 uint64_t read_memory_limit(int group_fd, int version) {

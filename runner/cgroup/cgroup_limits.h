@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "lib/fd.h"
 
@@ -19,6 +20,8 @@ Result<void> set_pids_limit(int group_fd, int version, uint64_t pids);
 // gateway can always start some. 0: unknown.
 uint64_t most_pids_below(int group_fd);
 Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis);
+// One processor more than that limit, as its file takes it: `cpu.max`, or in v1 `cpu.cfs_quota_us`.
+std::string raised_cpu_limit(int version, uint64_t millis);
 
 // Whether this machine has no swap at all now. False: it has, or that cannot be read.
 bool swap_is_off();

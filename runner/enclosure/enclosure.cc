@@ -76,24 +76,16 @@ Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int 
   plan_.filter = &filter_;
 }
 
-Enclosure::~Enclosure() {
-  reap_later_(std::move(ready_.init));
-  reap_later_(std::move(used_.init));
-}
+Enclosure::~Enclosure() { reap_later_(std::move(waiting_)); }
 
 bool Enclosure::is_of(const Identity& identity) const {
   const Identity& own = options_.identity;
   return own.change == identity.change && own.uid == identity.uid && own.gid == identity.gid;
 }
 
-InitProcess Enclosure::take_ready() {
+InitProcess Enclosure::take(bool used) {
   const std::lock_guard lock(mutex_);
-  return std::exchange(ready_.init, {});
-}
-
-InitProcess Enclosure::take_used() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(used_.init, {});
+  return waiting_.used == used ? std::exchange(waiting_, {}) : InitProcess();
 }
 
 bool Enclosure::ask_for_keeper() {
@@ -125,7 +117,7 @@ void Enclosure::leave() {
 bool Enclosure::begin_making() { return admit(true); }
 
 InitProcess Enclosure::leaving(InitProcess init) {
-  if (init.pid < 0 || groups_ == nullptr) return init;
+  if (init.pid < 0 || !init.used || groups_ == nullptr) return init;
   init.place = shared_from_this();
   init.departs = true;
   departures_.begin();
@@ -133,34 +125,22 @@ InitProcess Enclosure::leaving(InitProcess init) {
 }
 
 bool Enclosure::close() {
-  InitProcess ready, used;
+  InitProcess waiting;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return false;
-    ready = std::exchange(ready_.init, {});
-    used = std::exchange(used_.init, {});
+    waiting = std::exchange(waiting_, {});
   }
-  reap_later_(std::move(ready));
-  reap_later_(leaving(std::move(used)));
+  reap_later_(leaving(std::move(waiting)));
   return true;
 }
 
-void Enclosure::put_ready(InitProcess init) {
+void Enclosure::put(InitProcess init) {
   {
     const std::lock_guard lock(mutex_);
-    if (!closed_) {
-      ready_ = {std::move(init), Clock::now()};
-      return;
-    }
-  }
-  reap_later_(std::move(init));
-}
-
-void Enclosure::put_used(InitProcess init) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!closed_ && visits_ == 1 && used_.init.pid < 0) {
-      used_ = {std::move(init), Clock::now()};
+    if (!closed_ && nothing_waits() && (!init.used || visits_ == 1)) {
+      waiting_ = std::move(init);
+      waiting_since_ = Clock::now();
       return;
     }
   }
@@ -169,9 +149,8 @@ void Enclosure::put_used(InitProcess init) {
 
 InitProcess Enclosure::take_idle(Clock::time_point before) {
   const std::lock_guard lock(mutex_);
-  if (used_.init.pid >= 0 && used_.since <= before) return leaving(std::exchange(used_.init, {}));
-  if (ready_.init.pid < 0 || ready_.since > before) return {};
-  return std::exchange(ready_.init, {});
+  if (nothing_waits() || waiting_since_ > before) return {};
+  return leaving(std::exchange(waiting_, {}));
 }
 
 bool Enclosure::stop_watching() {

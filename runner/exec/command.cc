@@ -312,7 +312,7 @@ Result<Ending> CommandRunner::run_in(const Command& command, const PreparedProgr
   const SpawnReport report = *(*stack)->report;
   *again = leaf_was_at_fault(loop, report, slot);
   if (slot.leaf != nullptr && (loop.result.leaf_spent || *again)) slot.leaf->pooled = false;
-  slot.quota_lifted = loop.result.quota_lifted;
+  slot.quota_raised = loop.result.quota_raised;
   return limited(ending_of(command, loop, report, slot), exceeded);
 }
 
@@ -346,6 +346,7 @@ Result<Ending> CommandRunner::run(const Command& command) {
 
 Result<isogate_evidence> CommandRunner::measure(const Site& site, const Identity& identity,
                                                 const isogate_evidence_request& request) {
+  if (broken_) return *broken_;
   if (Enclosure* const place = site.enclosure(); place != nullptr)
     return measure_enclosed(*place, identity, request);
   const auto stack = stacks_.take();
@@ -386,6 +387,12 @@ constexpr uint64_t kUsualSignals = [] {
     mask |= uint64_t{1} << (signal - 1);
   return mask;
 }();
+
+// Each program's start changes the uid of a child that shares this process's memory, and with that value the
+// kernel then lets every process of the new uid trace it.
+bool programs_could_trace_us() {
+  return ::geteuid() == 0 && read_small_file(AT_FDCWD, "/proc/sys/fs/suid_dumpable") == "1\n";
+}
 
 bool child_signal_is_ignored() {
   struct sigaction action {};
@@ -438,6 +445,10 @@ void CommandRunner::open_descriptors() {
   sigaddset(&child, SIGCHLD);
   child_signals_ = Fd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!child_signals_) broken_ = os_error("cannot run programs: signalfd failed", errno);
+  if (programs_could_trace_us())
+    broken_ = unsupported(
+        "cannot run programs: with the sysctl fs.suid_dumpable=1 they could take over this process; set it "
+        "to 0");
 }
 
 void CommandRunner::make_cgroups() {
@@ -672,7 +683,7 @@ Result<InitProcess> CommandRunner::take_init(Enclosure& place, const Identity& i
     return proven;
   };
   InitProcess ready;
-  if (place.is_of(identity) && !fresh) ready = place.take_ready();
+  if (place.is_of(identity) && !fresh) ready = place.take(false);
   if (ready.pid >= 0) {
     const auto proven = prove_or_bury(ready);
     if (proven) return ready;
@@ -692,7 +703,7 @@ Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command
                                                  const std::string& order, Cgroups* groups,
                                                  const std::vector<int>& streams, CgroupSlot& slot) {
   InitProcess used;
-  if (command.limits.empty() && place.is_of(command.identity)) used = place.take_used();
+  if (command.limits.empty() && place.is_of(command.identity)) used = place.take(true);
   if (used.pid >= 0) {
     slot = std::exchange(used.slot, {});
     if (slot.oom_events) slot.oom_before = raw_oom_kills(slot.oom_events.get());
@@ -734,9 +745,12 @@ void CommandRunner::bury(Enclosure& place, InitProcess init, CgroupSlot& slot) {
 // groups are removed then.
 void CommandRunner::dismiss_init(Enclosure& place, InitProcess init, const Command& command,
                                  const RunLoop& loop, bool out_of_memory, CgroupSlot& slot) {
-  if (loop.result.left_behind)
+  if (loop.result.left_behind) {
     notice("a killed program is held back by the kernel; its processes are still there");
-  const bool shares = command.limits.empty() && !slot.quota_lifted;
+    for (CgroupLimit& limit : slot.limits) limit.pooled = false;  // no other run joins them
+  }
+  init.used = true;
+  const bool shares = command.limits.empty() && !slot.quota_raised;
   const bool waits =
       init.lasts && loop.init_report.waits == 1 && !loop.result.init_lost && loop.kill_began_ns == 0;
   if (loop.result.init_reaped) {
@@ -745,7 +759,7 @@ void CommandRunner::dismiss_init(Enclosure& place, InitProcess init, const Comma
              place.is_of(command.identity)) {
     init.slot = std::exchange(slot, {});
     init.cpu_ns += loop.init_report.cpu_ns;
-    place.put_used(std::move(init));
+    place.put(std::move(init));
   } else if (shares) {
     bury(place, std::move(init), slot);
   } else {
@@ -768,7 +782,7 @@ Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& comma
   loop.result.pid = init->pid;
   watch_groups(loop, slot);
   raw_run_init(loop);
-  slot.quota_lifted = loop.result.quota_lifted;
+  slot.quota_raised = loop.result.quota_raised;
   auto ending = enclosed_ending(place, command, loop, slot);
   dismiss_init(place, std::move(*init), command, loop, !ending || ending->oom_killed, slot);
   if (ending) ending->isolation = ISOGATE_ISOLATION_NAMESPACE;  // its init has proven itself

@@ -19,11 +19,13 @@ struct PtyBuffer {
 };
 
 struct PtyPump {
-  int master = -1;       // -1 once the terminal has nothing more to give
-  int slave = -1;        // kept open until the tree is dead, so that a program may close and reopen it
-  int input_fd = -1;     // -1 once it has ended
-  int output_fd = -1;    // -1: discard
-  bool end_due = false;  // input has ended and the terminal has not been informed
+  int master = -1;        // -1 once the terminal has nothing more to give
+  int slave = -1;         // kept open until the tree is dead, so that a program may close and reopen it
+  int input_fd = -1;      // -1 once it has ended
+  int output_fd = -1;     // -1: discard
+  bool end_due = false;   // input has ended and the terminal has not been informed
+  bool raw_mode = false;  // it could not be; tried again whenever the pump runs
+  uint64_t taken = 0;     // bytes from the terminal
   unsigned char last = '\n';
   PtyBuffer input{}, output{};
 };

@@ -39,11 +39,13 @@ bool flush(PtyBuffer& buffer, int fd) {
   return true;
 }
 
-// As a typist would: the end-of-file character, twice within a line. Not in raw mode.
+// As a typist would: the end-of-file character, twice within a line. Not in raw mode, where a program reads
+// it like any other.
 void type_end_of_input(PtyPump& pump) {
-  pump.end_due = false;
   termios modes = {};
-  if (raw::call(SYS_ioctl, pump.slave, TCGETS, &modes) != 0 || (modes.c_lflag & ICANON) == 0) return;
+  pump.raw_mode = raw::call(SYS_ioctl, pump.slave, TCGETS, &modes) != 0 || (modes.c_lflag & ICANON) == 0;
+  if (pump.raw_mode) return;
+  pump.end_due = false;
   pump.input.begin = 0;
   pump.input.end = pump.last == '\n' ? 1 : 2;
   pump.input.bytes[0] = pump.input.bytes[1] = modes.c_cc[VEOF];
@@ -64,6 +66,7 @@ void pump_input(PtyPump& pump, const pollfd slots[3]) {
 void pump_output(PtyPump& pump, const pollfd slots[3]) {
   if (empty(pump.output) && (slots[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
     if (!fill(pump.output, pump.master)) pump.master = -1;  // EIO: no slave is open
+    pump.taken += pump.output.end - pump.output.begin;
   }
   if ((slots[2].revents & POLLOUT) != 0 && !empty(pump.output)) {
     if (!flush(pump.output, pump.output_fd)) pump.output_fd = -1;
@@ -79,7 +82,8 @@ void raw_pump_wait(const PtyPump& pump, bool take_input, pollfd slots[3]) {
   const bool more = take_input && empty(pump.input) && !pump.end_due && pump.input_fd >= 0;
   short master = 0;
   if (empty(pump.output)) master = POLLIN;
-  if (take_input && (!empty(pump.input) || pump.end_due)) master = static_cast<short>(master | POLLOUT);
+  if (take_input && (!empty(pump.input) || (pump.end_due && !pump.raw_mode)))
+    master = static_cast<short>(master | POLLOUT);
   watch(slots[0], pump.master, pump.master < 0 ? short{0} : master);
   watch(slots[1], pump.input_fd, more ? short{POLLIN} : short{0});
   watch(slots[2], pump.output_fd, !empty(pump.output) && pump.output_fd >= 0 ? short{POLLOUT} : short{0});

@@ -1,7 +1,15 @@
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <thread>
 
+#include "runner/cgroup/cgroup_base.h"
 #include "tests/attacks/attack.h"
 #include "tests/attacks/stuck_files.h"
 
@@ -105,6 +113,78 @@ TEST_F(ProcessAttack, P46_AProcessThatNoSignalEndsDelaysNobodyElse) {
   EXPECT_TRUE(gone_within(20, mark)) << "it was forgotten";
   EXPECT_TRUE(eventually(60, [&] { return me.exec("true").status == 200; }))
       << "its agent stays shut out: " << me.exec("true").text;
+}
+
+// The groups of the one sandbox that a backend host limits, and the processor time that they have.
+std::set<std::string> cpu_limits_of(pid_t host) {
+  std::set<std::string> found;
+  for (const GroupBase& base : group_bases_of(host))
+    for (const auto& entry : std::filesystem::directory_iterator(base.path))
+      for (const char* file : {"/cpu.max", "/cpu.cfs_quota_us"})
+        if (entry.path().filename().string().starts_with('s'))
+          found.insert(read_whole(entry.path().string() + file));
+  found.erase("");
+  return found;
+}
+
+// Other execs of the sandbox go on meanwhile.
+TEST_F(ProcessAttack, P46_AKillThatTakesLongGivesTheSandboxOneMoreProcessor) {
+  if (backend() != "namespace") GTEST_SKIP() << "its sandboxes have no cgroup that this host sees";
+  if (!StuckFiles::obstacle().empty()) GTEST_SKIP() << StuckFiles::obstacle();
+  StuckFiles files;
+  const auto own = another("", "shared_dirs: [{prefix: data, path: " + files.path() + "}]");
+  const Caller me(*own, "stuck");
+  me.run("true");
+  const pid_t host = host_of(*own, backend());
+  const std::set<std::string> before = cpu_limits_of(host);
+  if (before.empty()) GTEST_SKIP() << "no cpu controller here";
+  ASSERT_EQ(before.size(), 1u);
+  const std::string mark = new_mark();
+  std::set<std::string> seen;
+  std::atomic<bool> ended = false;
+  std::thread watcher([&] {
+    for (; !ended; std::this_thread::sleep_for(std::chrono::milliseconds(10)))
+      seen.merge(cpu_limits_of(host));
+  });
+  me.exec("exec cat /mnt/data/stuck " + mark, {{"timeout_sec", 1}});
+  ended = true;
+  watcher.join();
+  EXPECT_TRUE(files.is_read());
+  std::string raised = *before.begin();
+  ASSERT_TRUE(raised.starts_with("100000")) << raised;
+  raised[0] = '2';
+  EXPECT_EQ(seen, (std::set<std::string>{*before.begin(), raised}));
+  EXPECT_EQ(cpu_limits_of(host), before);
+  files.release();
+  EXPECT_TRUE(gone_within(20, mark));
+}
+
+TEST_F(ProcessAttack, P46_AProcessThatNoSignalEndsSharesNoGroupWithTheNextExec) {
+  if (backend() != "namespace") GTEST_SKIP() << "its execs have no groups that this host sees";
+  if (!StuckFiles::obstacle().empty()) GTEST_SKIP() << StuckFiles::obstacle();
+  StuckFiles files;
+  const auto own = another("", "shared_dirs: [{prefix: data, path: " + files.path() + "}]");
+  const Caller me(*own, "stuck");
+  me.run("true");
+  // Where its memory is counted.
+  const auto group_of = [](pid_t pid) {
+    std::string unified;
+    std::istringstream lines(read_whole("/proc/" + std::to_string(pid) + "/cgroup"));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find(":memory:") != std::string::npos) return line;
+      if (line.starts_with("0::")) unified = line;
+    }
+    return unified;
+  };
+  const std::string mark = new_mark(), next = new_mark();
+  me.exec("exec cat /mnt/data/stuck " + mark, {{"timeout_sec", 1}});
+  const auto left = marked(mark);
+  ASSERT_EQ(left.size(), 1u);
+  const ExecStream running(me, {{"command", "exec sleep " + next}, {"timeout_sec", 30}});
+  EXPECT_TRUE(there_within(10, next));
+  for (const pid_t pid : marked(next)) EXPECT_NE(group_of(pid), group_of(left[0]));
+  files.release();
+  EXPECT_TRUE(gone_within(20, mark));
 }
 
 TEST_F(ProcessAttack, P47_KillingEverybodyReachesOneself) {
@@ -306,8 +386,9 @@ TEST_F(ProcessAttack, R55_MemoryIsBoundedWhereItCanBe) {
 }
 
 // A gateway that an ordinary user started: programs share its uid and may open its pipes by /proc.
-std::unique_ptr<Gateway> of_a_user() {
+std::unique_ptr<Gateway> of_a_user(const std::string& cgroup = {}) {
   GatewayOptions options;
+  options.cgroup = cgroup;
   options.yaml = "allow_unisolated: true\nbackends: [{name: local}]";
   options.run_as = is_root() ? 65534 : 0;
   return std::make_unique<Gateway>(options);
@@ -335,6 +416,34 @@ TEST(SharedUidAttack, AThiefOfOutputDelaysNobody) {
   EXPECT_LT(took, 30) << "the end waited for bytes that somebody else had taken";
   ASSERT_FALSE(events.empty());
   EXPECT_EQ(events.back().at("outcome"), "timed_out");
+}
+
+// Below a cgroup that is delegated to its user, it makes another and moves there.
+TEST(SharedUidAttack, AProgramThatLeavesItsCgroupEndsWithItsExec) {
+  if (!is_root()) GTEST_SKIP() << "only root delegates a cgroup to another user";
+  std::unique_ptr<CgroupBase> above;
+  for (const auto& hierarchy : detect_cgroups())
+    if (hierarchy.version == 2)
+      if (auto made = CgroupBase::make(hierarchy, "isogate-above")) above = std::move(*made);
+  if (!above) GTEST_SKIP() << "no cgroup2 can be made here";
+  const auto delegated = above->make_group("user");
+  ASSERT_TRUE(delegated.ok()) << delegated.error().message;
+  const std::string path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(delegated->get()));
+  for (const char* file : {"", "/cgroup.procs", "/cgroup.threads", "/cgroup.subtree_control"})
+    ASSERT_EQ(::chown((path + file).c_str(), 65534, 65534), 0) << file;
+  const auto gateway = of_a_user(path);
+  const std::string mark = new_mark();
+  const std::string group =
+      Caller(*gateway, "x")
+          .out(
+              "own=$(sed -n 's/^0:://p' /proc/self/cgroup); "
+              "for top in /sys/fs/cgroup/unified /sys/fs/cgroup; do [ -w $top$own ] && break; done; "
+              "for to in $top$own/../away $top$own/away; do "
+              "mkdir $to 2>/dev/null && echo $$ > $to/cgroup.procs && break; done; "
+              "setsid -f sleep " +
+              mark + "; sed -n 's/^0:://p' /proc/self/cgroup");
+  EXPECT_TRUE(group.ends_with("/away\n")) << "it stayed in " << group;
+  EXPECT_TRUE(gone_within(2, mark)) << "it outlives its exec";
 }
 
 // Somebody keeps the read end of a finished program's stdin open.

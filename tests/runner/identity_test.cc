@@ -1,6 +1,8 @@
 // A program with its own identity, and what it finds.
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -9,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "lib/fd.h"
 #include "runner/enclosure/measure.h"
@@ -84,6 +87,32 @@ TEST_P(IdentityTest, many_descriptors_of_the_host_hide_nothing) {
   EXPECT_EQ(run_captured(runner(), command).out, "opened\n");
   held.clear();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+// The kernel would let every program trace the child that becomes the next one, which shares the host's
+// memory.
+TEST_P(IdentityTest, nothing_runs_where_programs_could_trace_their_host) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char path[] = "/tmp/isogate-dumpable-XXXXXX";
+    const Fd file(::mkostemp(path, O_CLOEXEC));
+    const bool reads_1 = ::write(file.get(), "1\n", 2) == 2 && ::unshare(CLONE_NEWNS) == 0 &&
+                         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                         ::mount(path, "/proc/sys/fs/suid_dumpable", nullptr, MS_BIND, nullptr) == 0;
+    ::unlink(path);
+    if (!reads_1) ::_exit(2);
+    RunnerOptions options;
+    options.use_leaf = GetParam() == Kind::leaf;
+    const auto runner = Runner::make(options);
+    Command command = shell("true");
+    command.identity = {true, kIdentityUid, kGid};
+    const auto ending = runner->run(command);
+    const bool named = !ending.ok() && ending.error().message.find("fs.suid_dumpable") != std::string::npos;
+    ::_exit(named && !runner->measure(Site::host(), command.identity, {}).ok() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_P(IdentityTest, root_without_capabilities_stays_without) {

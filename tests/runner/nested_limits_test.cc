@@ -79,6 +79,23 @@ TEST_F(NestedLimits, ARunThatAsksForMoreProcessorTimeThanAllHaveGetsTheirs) {
   (*nested)->release(std::move(*slot));
 }
 
+// For the time of a kill that takes long.
+TEST_F(NestedLimits, TheProcessorTimeOfAllIsRaisedByOneProcessorAndLoweredAgain) {
+  const auto nested = groups_->nest({{ISOGATE_LIMIT_CPU_MILLIS, 250}}, false);
+  ASSERT_TRUE(nested.ok());
+  auto slot = (*nested)->acquire({}, false);
+  ASSERT_TRUE(slot.ok()) << slot.error().message;
+  const CpuQuota quota = slot->quota;
+  ASSERT_GE(quota.shared_fd, 0);
+  const auto raised =
+      write_small_file(quota.shared_fd, quota.version == 1 ? "cpu.cfs_quota_us" : "cpu.max", quota.raised);
+  ASSERT_TRUE(raised.ok()) << raised.error().message;
+  EXPECT_EQ(read_cpu_limit(quota.shared_fd, quota.version), 1250u);
+  slot->quota_raised = true;
+  (*nested)->release(std::move(*slot));
+  EXPECT_EQ((*nested)->in_force().get(ISOGATE_LIMIT_CPU_MILLIS), 250u);
+}
+
 TEST_F(NestedLimits, ARunMayHaveALimitThatAllTogetherHaveNot) {
   const auto nested = groups_->nest({{ISOGATE_LIMIT_PIDS, 64}}, false);
   ASSERT_TRUE(nested.ok());

@@ -121,6 +121,13 @@ TEST_P(PtyTest, end_of_input_reaches_the_program) {
   EXPECT_NE(session.seen.find("line\r\nbegunended\r\n"), std::string::npos) << session.seen;
 }
 
+TEST_P(PtyTest, end_of_input_waits_for_the_end_of_raw_mode) {
+  Session session(runner(), "stty raw -echo; echo ready; sleep 1; stty -raw; echo cooked; cat; echo ended");
+  ASSERT_TRUE(session.wait_for("ready"));
+  session.input.write.reset();
+  EXPECT_TRUE(session.wait_for("ended")) << session.seen;
+}
+
 TEST_P(PtyTest, resize_is_seen) {
   Session session(runner(), "trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.05; done");
   ASSERT_TRUE(session.wait_for("ready"));
@@ -166,6 +173,24 @@ TEST_P(PtyTest, background_child_on_the_terminal_does_not_hold_the_run) {
   session.finish();
   EXPECT_EQ(session.seen, "hi\r\n");
   EXPECT_TRUE(marked(session.mark).empty());
+}
+
+// As another exec of its agent may be, which opens the terminal by its name.
+TEST_P(PtyTest, another_writer_on_the_terminal_does_not_hold_the_run) {
+  for (const std::string writer : {"yes x", "sh -c 'while echo x; do sleep 0.02; done'"}) {
+    Session session(runner(), "tty; read line");
+    ASSERT_TRUE(session.wait_for("\r\n"));
+    const std::string tty = session.seen.substr(0, session.seen.find('\r'));
+    std::thread other(
+        [&] { EXPECT_TRUE(runner().run(shell("exec timeout 20 " + writer + " > " + tty)).ok()); });
+    EXPECT_TRUE(session.wait_for("x\r\n")) << session.seen;
+    const auto start = std::chrono::steady_clock::now();
+    session.type("\n");
+    session.finish();
+    EXPECT_LT(since(start), 10) << writer;
+    other.join();
+    ASSERT_TRUE(session.ending.ok()) << session.ending.error().message;
+  }
 }
 
 TEST_P(PtyTest, cancel_ends_an_unread_run) {

@@ -20,6 +20,8 @@ namespace {
 constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kOomInterval = 25 * kMillisecond;    // cgroup v1 has no event for a kill
 constexpr uint64_t kDrainPatience = 50 * kMillisecond;  // for further bytes of the terminal
+// What a terminal still gives of a dead tree is less than this, and comes sooner.
+constexpr uint64_t kTerminalBytes = 64 * 1024, kTerminalPatience = 1000 * kMillisecond;
 constexpr uint64_t kPromptDeath = 75 * kMillisecond, kHurryInterval = 25 * kMillisecond;
 constexpr uint64_t kBlindPatience = 100 * kMillisecond;  // then the process that adopts the rest looks for it
 constexpr uint64_t kForever = ~uint64_t{0};
@@ -100,20 +102,29 @@ bool reap_the_dying(RunLoop& loop) {
   }
 }
 
-// A killed process needs processor time to die: a limit on that, of the run or of its sandbox, is lifted if
-// that takes longer than it should. The caller of the loop puts it in force again.
+// 0, or -errno.
+long set_quota(RunLoop& loop, int group, const char* text) {
+  const char* const name = loop.quota.version == 1 ? "cpu.cfs_quota_us" : "cpu.max";
+  const long file = group < 0 ? -EBADF : raw::call(SYS_openat, group, name, O_WRONLY | O_CLOEXEC, 0);
+  if (file < 0) return file;
+  loop.result.quota_raised = true;
+  long size = 0;
+  while (text[size] != '\0') ++size;
+  const long written = raw::call(SYS_write, file, text, size);
+  raw::call(SYS_close, file);
+  return written < 0 ? written : 0;
+}
+
+// A killed process needs processor time to die: the limits on that are raised if that takes longer than it
+// should (CpuQuota). The caller of the loop puts them in force again.
 void hurry(RunLoop& loop) {
   if (loop.kill_began_ns == 0 || raw::now_ns() < loop.kill_began_ns + kPromptDeath) return;
   const bool v1 = loop.quota.version == 1;
-  for (const int group : {loop.quota.own_fd, loop.quota.shared_fd}) {
-    if (group < 0) continue;
-    const char* const name = v1 ? "cpu.cfs_quota_us" : "cpu.max";
-    const long file = raw::call(SYS_openat, group, name, O_WRONLY | O_CLOEXEC, 0);
-    if (file < 0) continue;
-    loop.result.quota_lifted = true;
-    raw::call(SYS_write, file, v1 ? "-1" : "max", v1 ? 2 : 3);
-    raw::call(SYS_close, file);
-  }
+  const char* const all = v1 ? "-1" : "max";
+  set_quota(loop, loop.quota.own_fd, all);
+  // v1 refuses more than a group above has: then all is less than one processor more.
+  const long raised = set_quota(loop, loop.quota.shared_fd, loop.quota.raised);
+  if (v1 && raised == -EINVAL) set_quota(loop, loop.quota.shared_fd, all);
 }
 
 bool has_quota(const RunLoop& loop) { return loop.quota.own_fd >= 0 || loop.quota.shared_fd >= 0; }
@@ -271,14 +282,17 @@ void watch_program(RunLoop& loop) {
   }
 }
 
-// The tree's terminal output is delivered, also to a slow reader, unless cancelled.
+// The tree's terminal output is delivered, also to a slow reader, unless cancelled. What somebody else goes
+// on writing there is not.
 void drain(RunLoop& loop) {
   PtyPump& pump = *loop.pump;
+  const uint64_t most = pump.taken + kTerminalBytes;
+  uint64_t waited = 0;
   raw::call(SYS_close, pump.slave);
   pump.slave = -1;
   uint64_t until = loop.cancelled ? raw::now_ns() + kDrainPatience : kForever;
   pollfd slots[kSlots];
-  while (pump.master >= 0 || !raw_pump_empty(pump)) {
+  while ((pump.master >= 0 && pump.taken < most && waited < kTerminalPatience) || !raw_pump_empty(pump)) {
     const uint64_t now = raw::now_ns();
     if (now >= until) return;
     watch(slots[kEnd], -1);
@@ -286,10 +300,12 @@ void drain(RunLoop& loop) {
     watch(slots[kControl], -1);
     watch(slots[kHost], loop.host_pidfd);
     raw_pump_wait(pump, false, slots + kPump);
-    const uint64_t longest = raw_pump_empty(pump) ? kDrainPatience : kForever;
+    const bool for_terminal = raw_pump_empty(pump);
+    const uint64_t longest = for_terminal ? kDrainPatience : kForever;
     const uint64_t left = until == kForever ? longest : until - now;
     const long ready = wait_for(slots, kSlots, left < longest ? left : longest);
     if (ready == 0) return;
+    if (for_terminal) waited += raw::now_ns() - now;
     if (ready < 0) continue;
     if (slots[kHost].revents != 0) host_died(loop);
     if (slots[kCancel].revents != 0) {

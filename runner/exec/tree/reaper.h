@@ -40,7 +40,7 @@ struct RunLoopResult {
   bool out_of_memory = false;
   bool left_behind = false;  // something could not be killed in kKillPatienceNs
   bool leaf_spent = false;   // cgroup.kill was used: the leaf must be replaced
-  bool quota_lifted = false;
+  bool quota_raised = false;
   bool from_init = false;    // the figures are of an init's report
   bool init_lost = false;    // the init ended without a report
   bool init_reaped = false;  // it was waited for
