@@ -13,7 +13,7 @@
 namespace isogate::test {
 namespace {
 
-constexpr uint64_t kAll = ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS;
+constexpr uint64_t kControlledLimits = ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS;
 
 class DelegatedCgroup : public ::testing::Test {
  protected:
@@ -72,7 +72,7 @@ TEST_F(DelegatedCgroup, WithAnotherProcessInItHasLeavesAndNamesWhatIsMissing) {
     const auto left = leave_delegated_cgroup();
     std::string text = left ? "it left" : left.error().message;
     const auto runner = Runner::make({.group = "isogate-within"});
-    if ((runner->abilities().capabilities & kAll) != 0) text += "; it has limits";
+    if ((runner->abilities().capabilities & kControlledLimits) != 0) text += "; it has limits";
     text += "; " + runner->abilities().tree_kill + "; " + runner->abilities().missing;
     ::kill(other, SIGKILL);
     ::waitpid(other, nullptr, 0);
