@@ -53,13 +53,13 @@ Result<void> catch_signals() {
   return {};
 }
 
-// False: nothing to read in that time, or Ctrl-C.
-bool readable(int fd, Clock::time_point limit) {
-  pollfd waiting[2] = {{fd, POLLIN, 0}, {stop_event, POLLIN, 0}};
+// False: nothing to read in that time, of `fd` or of `other`, or Ctrl-C.
+bool readable(int fd, Clock::time_point limit, int other = -1) {
+  pollfd waiting[3] = {{fd, POLLIN, 0}, {stop_event, POLLIN, 0}, {other, POLLIN, 0}};
   int found = -1;
   do {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now()).count();
-    found = ::poll(waiting, 2, static_cast<int>(std::max<int64_t>(left, 0)));
+    found = ::poll(waiting, 3, static_cast<int>(std::max<int64_t>(left, 0)));
   } while (found < 0 && errno == EINTR);
   return found > 0 && waiting[1].revents == 0;
 }
@@ -117,7 +117,7 @@ class Host {
 
   // Waits for ready; an error is its message, or how it ended.
   Result<void> await_ready() {
-    if (!readable(child_.control.get(), Clock::now() + kReadyLimit))
+    if (!readable(child_.control.get(), Clock::now() + kReadyLimit, child_.pidfd.get()))
       return Error{ISOGATE_UNAVAILABLE, 0, "its host does not get ready"};
     auto record = ipc::receive_record(child_.control.get(), ipc::Wait::kDont);
     if (!record.ok())
@@ -176,7 +176,8 @@ class Host {
 
  private:
   Result<ipc::FromHost> receive(Clock::time_point limit) {
-    if (!readable(front_.get(), limit)) return Error{ISOGATE_UNAVAILABLE, 0, "its host does not answer"};
+    if (!readable(front_.get(), limit, child_.pidfd.get()))  // what it forked may keep the socket
+      return Error{ISOGATE_UNAVAILABLE, 0, "its host does not answer"};
     auto record = ipc::receive_record(front_.get(), ipc::Wait::kDont);
     if (!record.ok()) return Error{ISOGATE_UNAVAILABLE, 0, "its host ended (" + end() + ")" + last_line()};
     return ipc::decode_from_host(record->bytes);
