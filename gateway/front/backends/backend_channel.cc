@@ -321,6 +321,11 @@ void BackendChannel::judge_abandoned() {
   if (counted >= kMostAbandoned) give_up("it does not end cancelled calls of several tenants");
 }
 
+bool BackendChannel::hangs(const std::string& sandbox_id) const {
+  return std::any_of(abandoned_.begin(), abandoned_.end(),
+                     [&](const auto& each) { return each.second->sandbox_id == sandbox_id; });
+}
+
 void BackendChannel::judge_hanging_probe() {
   if (Clock::now() - last_record_ < kSilence) return;
   if (!has_call(pending_, kOpen)) return give_up("it answers neither its probe nor anything else");

@@ -75,6 +75,8 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   [[nodiscard]] bool may_have(const std::string& sandbox_id) const {
     return open_sandboxes_.tenant_of.contains(sandbox_id);
   }
+  // A call of it was cancelled and has not ended.
+  [[nodiscard]] bool hangs(const std::string& sandbox_id) const;
 
   // Sends the call, whose descriptors are closed here once sent, and waits for its reply. Without the
   // caller's `cancel`, the call is cancelled at the time limit of its kind. A call that is too large to send
