@@ -60,7 +60,7 @@ void Liveness::examine_due() {
     Watched watched = std::move(next->second);
     due_.erase(next);
     const auto link = watched.link.lock();
-    if (!link || !link->alive()) continue;
+    if (!link) continue;
     examined_.push_back(link);
     if (--idle_ == 0 && threads_.size() < kMostExaminers) start();
     lock.unlock();
@@ -76,7 +76,7 @@ void Liveness::examine_due() {
 
 void Liveness::examine(sdk::RunnerLink& link, const Way& way) {
   if (!link.ping(patience_)) {
-    if (twice_silent(link, way)) replace(link, way, "its runner was stuck");
+    if (link.alive() && twice_silent(link, way)) replace(link, way, "its runner was stuck");
     return;
   }
   for (int tries = 0; tries < 2; ++tries) {
