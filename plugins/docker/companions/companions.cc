@@ -136,7 +136,7 @@ void Companions::once(const Companion& companion) {
 // Its id.
 std::string Companions::bring_up(const Companion& companion) {
   const CompanionRecord before = recorded(companion.name);
-  std::string id = before.id;
+  std::string id = before.id, name;
   if (!before.name.empty()) {
     const ContainerState state = find_recorded(services_.engine, parts_.owner, before, call_);
     const bool ours = state.ours && state.name == before.name;
@@ -144,6 +144,7 @@ std::string Companions::bring_up(const Companion& companion) {
       services_.warn("what is recorded as " + named(companion) +
                      " is not what this gateway made: it is left alone");
     if (!ours) id.clear();
+    if (id.empty() && (ours || !state.exists)) name = before.name;  // that one may still come
     if (!id.empty() && is_up(state)) {
       check_limits(companion, id);
       return id;
@@ -151,21 +152,21 @@ std::string Companions::bring_up(const Companion& companion) {
     if (id.empty() && ours) services_.engine.remove(before.name, true, true, call_);
   }
   call_.check();
-  if (id.empty()) id = make(companion);
+  if (id.empty()) id = make(companion, name);
   check_limits(companion, id);
   services_.engine.start(id, call_);
   return id;
 }
 
-std::string Companions::make(const Companion& companion) {
-  CompanionRecord row{companion.name, parts_.owner.sandbox_id + "." + companion.name + "." + random_hex(8),
-                      "", ""};
+std::string Companions::make(const Companion& companion, std::string name) {
+  if (name.empty()) name = parts_.owner.sandbox_id + "." + companion.name + "." + random_hex(8);
+  CompanionRecord row{companion.name, std::move(name), "", ""};
   record(row);
   try {
     row.id =
         services_.engine.create_container(row.name, container_of(services_.config, parts_, companion), call_);
   } catch (const NetError& error) {
-    if (!error.maybe_done()) record({companion.name, "", "", ""});
+    if (!error.maybe_done() && error.http_status() != 409) record({companion.name, "", "", ""});
     throw;
   }
   record(row);

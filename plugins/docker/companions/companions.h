@@ -42,7 +42,7 @@ class Companions {
   void keep_up(const Companion& companion);
   void once(const Companion& companion);
   std::string bring_up(const Companion& companion);
-  std::string make(const Companion& companion);
+  std::string make(const Companion& companion, std::string name);
   void check_limits(const Companion& companion, const std::string& id);
   bool await_health(const Companion& companion, const std::string& id);
   void run_hook(const Companion& companion, const std::string& started_at);
