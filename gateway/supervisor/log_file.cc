@@ -1,5 +1,6 @@
 #include "gateway/supervisor/log_file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,7 +101,9 @@ void LogFile::serve(std::shared_ptr<Shared> shared) {
       lock.unlock();
       auto file = log::open_file(path);
       lock.lock();
+      struct stat info {};
       if (file) at.file = std::move(*file);
+      if (file && ::fstat(at.file.get(), &info) == 0 && info.st_size == 0) at.torn = false;
       at.opened = file ? Result<void>() : Result<void>(file.error());
       at.done.notify_all();
     } else {

@@ -389,13 +389,12 @@ void Supervisor::terminate() {
   notify_service_manager("STOPPING=1");
   log::info("draining", {{"deadline_sec", drain.count()}});
   front_.retire();
-  const bool keep = context_.config.keep_on_shutdown;
   if (!front_.ready()) {
-    if (front_lost_ && !keep) not_drained("the front had ended, and the next one was not ready");
+    if (front_lost_) not_drained("the front had ended, and the next one was not ready");
     return stop_hosts();
   }
   // A host that crashes meanwhile comes back, and ends what it left running.
-  backends_.each(keep ? &BackendSlot::retire : &BackendSlot::drain);
+  backends_.each(context_.config.keep_on_shutdown ? &BackendSlot::retire : &BackendSlot::drain);
   phase_ = Phase::kDraining;
   phase_deadline_ = now + drain + context_.timings.drain_extra;
   front_.send(drain_message(static_cast<uint32_t>(drain.count())), {});
@@ -409,6 +408,7 @@ void Supervisor::stop_hosts() {
 
 // What no backend host has may run: only a front knows of it.
 void Supervisor::not_drained(const std::string& reason) {
+  if (context_.config.keep_on_shutdown) return;
   log::error("not_drained", {{"reason", reason}});
   context_.had_to_kill = true;
 }

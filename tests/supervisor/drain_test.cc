@@ -171,6 +171,7 @@ TEST_F(Drain, a_host_that_crashes_while_draining_is_restarted_to_end_what_it_lef
   up(gateway);
   gateway.signal(SIGTERM);
   gateway.line("front got drain");
+  gateway.line("host got mode");
   ::kill(gateway.host_pid("one"), SIGKILL);
   const Json down = gateway.told_front("one", "down");
   EXPECT_EQ(down["restarting"], true);
