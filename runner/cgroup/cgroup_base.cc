@@ -114,20 +114,27 @@ bool lock_base(int parent_fd, const std::string& name, int directory_fd) {
 
 }  // namespace
 
-Result<void> leave_delegated_cgroup() {
+std::string delegated_cgroup() {
   for (const auto& hierarchy : detect_cgroups()) {
     const std::string& own = hierarchy.directory;
     if (hierarchy.version != 2 || hierarchy.controllers.empty() || !delegated(own)) continue;
     const Fd directory(::open(own.c_str(), kDirectory));
-    if (!directory) return os_error("cannot open `" + own + "`", errno);
-    if (is_root_group(directory.get())) continue;
-    if (read_small_file(directory.get(), "cgroup.procs") != std::to_string(::getpid()) + "\n")
-      return Error{ISOGATE_UNAVAILABLE, 0, "other processes live in `" + own + "`"};
-    if (::mkdirat(directory.get(), "gateway", 0755) != 0 && errno != EEXIST)
-      return os_error("cannot make the group `gateway` in `" + own + "`", errno);
-    return write_small_file(directory.get(), "gateway/cgroup.procs", "0");
+    if (!directory || is_root_group(directory.get())) continue;
+    if (::faccessat(directory.get(), "cgroup.procs", W_OK, AT_EACCESS) == 0) return own;
   }
-  return {};
+  return "";
+}
+
+Result<void> leave_delegated_cgroup() {
+  const std::string own = delegated_cgroup();
+  if (own.empty()) return {};
+  const Fd directory(::open(own.c_str(), kDirectory));
+  if (!directory) return os_error("cannot open `" + own + "`", errno);
+  if (read_small_file(directory.get(), "cgroup.procs") != std::to_string(::getpid()) + "\n")
+    return Error{ISOGATE_UNAVAILABLE, 0, "other processes live in `" + own + "`"};
+  if (::mkdirat(directory.get(), "gateway", 0755) != 0 && errno != EEXIST)
+    return os_error("cannot make the group `gateway` in `" + own + "`", errno);
+  return write_small_file(directory.get(), "gateway/cgroup.procs", "0");
 }
 
 Result<void> write_small_file(int directory_fd, const std::string& name, const std::string& text) {

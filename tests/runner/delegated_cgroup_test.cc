@@ -13,7 +13,8 @@
 namespace isogate::test {
 namespace {
 
-constexpr uint64_t kControlledLimits = ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS;
+constexpr uint64_t kControlledLimits =
+    ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS;
 
 class DelegatedCgroup : public ::testing::Test {
  protected:
@@ -24,7 +25,7 @@ class DelegatedCgroup : public ::testing::Test {
         GTEST_SKIP() << "cgroup2 has not all controllers here: " << above_->missing();
     for (const auto& base : above_->bases())
       if (base->version() == 2) own_ = std::move(*base->make_group("service"));
-    ASSERT_EQ(::fsetxattr(own_.get(), "trusted.delegate", "1", 1, 0), 0);
+    ASSERT_EQ(::fsetxattr(own_.get(), "user.delegate", "1", 1, 0), 0);
   }
 
   // What this returns in a process in there.

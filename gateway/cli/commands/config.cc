@@ -20,6 +20,7 @@
 #include "gateway/supervisor/tls_files.h"
 #include "lib/redact.h"
 #include "lib/text.h"
+#include "runner/cgroup/cgroup_base.h"
 
 namespace isogate::cli {
 namespace {
@@ -194,7 +195,13 @@ class ConfigCheck {
     std::string reasons;
     for (const auto& verdict : decision.verdicts)
       reasons += (reasons.empty() ? ": `" : " | `") + verdict.name + "`, " + verdict.reason;
-    report_.warnings.push_back("no backend of this file can serve a call here" + reasons);
+    if (delegated_cgroup().empty())
+      report_.warnings.push_back("no backend of this file can serve a call here" + reasons);
+    else
+      report_.notes.push_back(
+          "note: no backend of this file can serve a call in this cgroup, which `isogate serve` leaves "
+          "first" +
+          reasons);
   }
 
   const Loaded& loaded_;
