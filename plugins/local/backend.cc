@@ -163,6 +163,9 @@ void Backend::probe(const sdk::Call&, isogate_probe& result) {
   if (const auto why = why_unavailable(kKept, "grant these, or start the gateway as an ordinary user")) {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;
     detail = *why;
+  } else if (!abilities.broken.empty()) {
+    result.verdict = ISOGATE_PROBE_UNAVAILABLE;
+    detail = abilities.broken;
   } else if (const std::string hidden = as_root_ ? why_processes_are_hidden() : ""; !hidden.empty()) {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;
     detail = hidden;

@@ -129,6 +129,7 @@ class Runner {
     uint64_t capabilities = 0;  // ISOGATE_CAP_LIMIT_*, also _SAMPLED, ISOGATE_CAP_PTY
     std::string tree_kill;      // "cgroup2 leaf" or "reaper"
     std::string missing;        // one line: which controllers are absent and why; empty: none
+    std::string broken;         // why nothing can be run here; empty: it can
   };
   [[nodiscard]] virtual const Abilities& abilities() const = 0;
 };

@@ -289,9 +289,9 @@ Result<bool> has_uid(const std::string& pid, uint32_t uid) {
   const Fd status(::open(("/proc/" + pid + "/status").c_str(), O_RDONLY | O_CLOEXEC));
   const int failed = status ? 0 : errno;
   if (failed == ENOENT || failed == ESRCH) return false;
-  const bool hidden = failed == EPERM || failed == EACCES;
-  if (failed != 0)
-    return os_error("cannot look at process " + pid + (hidden ? " (hidepid of /proc?)" : ""), failed);
+  // By hidepid of /proc, where why_processes_are_hidden() has a reason.
+  if (failed == EPERM || failed == EACCES) return false;
+  if (failed != 0) return os_error("cannot look at process " + pid, failed);
   const auto text = read_to_end(status.get(), size_t{64} << 20, "cannot look at process " + pid);
   if (!text && text.error().os_errno == ESRCH) return false;
   if (!text) return text.error();

@@ -124,6 +124,30 @@ TEST_F(LocalSandbox, RootThatDoesNotSeeOtherUsersProcessesIsUnavailable) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(LocalSandbox, WhereProgramsCouldTraceTheirHostItIsUnavailable) {
+  if (!is_root_user()) GTEST_SKIP() << "an ordinary user's programs have its own uid";
+  constexpr int kNoMount = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char path[] = "/tmp/isogate-dumpable-XXXXXX";
+    const int file = ::mkostemp(path, O_CLOEXEC);
+    const bool reads_1 = ::write(file, "1\n", 2) == 2 && ::unshare(CLONE_NEWNS) == 0 &&
+                         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                         ::mount(path, "/proc/sys/fs/suid_dumpable", nullptr, MS_BIND, nullptr) == 0;
+    ::unlink(path);
+    if (!reads_1) ::_exit(kNoMount);
+    Backend backend(state_, "local");
+    const isogate_probe result = probe(backend);
+    const bool named = std::string(result.detail).find("fs.suid_dumpable") != std::string::npos;
+    ::_exit(result.verdict == ISOGATE_PROBE_UNAVAILABLE && named ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNoMount)
+    GTEST_SKIP() << "no file can be mounted over a sysctl here";
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(LocalSandbox, AMissingStateDirectoryMakesItUnavailable) {
   Backend backend(state_ + "/absent", "local");
   ASSERT_EQ(backend.status, ISOGATE_OK);

@@ -100,7 +100,7 @@ TEST_P(IdentityTest, nothing_runs_where_programs_could_trace_their_host) {
                          ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                          ::mount(path, "/proc/sys/fs/suid_dumpable", nullptr, MS_BIND, nullptr) == 0;
     ::unlink(path);
-    if (!reads_1) ::_exit(2);
+    if (!reads_1) ::_exit(77);
     RunnerOptions options;
     options.use_leaf = GetParam() == Kind::leaf;
     const auto runner = Runner::make(options);
@@ -112,6 +112,8 @@ TEST_P(IdentityTest, nothing_runs_where_programs_could_trace_their_host) {
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+    GTEST_SKIP() << "no file can be mounted over a sysctl here";
   EXPECT_EQ(status, 0);
 }
 
