@@ -76,16 +76,24 @@ Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int 
   plan_.filter = &filter_;
 }
 
-Enclosure::~Enclosure() { reap_later_(std::move(waiting_)); }
+Enclosure::~Enclosure() {
+  reap_later_(std::move(ready_.init));
+  reap_later_(std::move(used_.init));
+}
 
 bool Enclosure::is_of(const Identity& identity) const {
   const Identity& own = options_.identity;
   return own.change == identity.change && own.uid == identity.uid && own.gid == identity.gid;
 }
 
-InitProcess Enclosure::take(bool used) {
+InitProcess Enclosure::take_ready() {
   const std::lock_guard lock(mutex_);
-  return waiting_.used == used ? std::exchange(waiting_, {}) : InitProcess();
+  return std::exchange(ready_.init, {});
+}
+
+InitProcess Enclosure::take_used() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(used_.init, {});
 }
 
 bool Enclosure::ask_for_keeper() {
@@ -117,7 +125,7 @@ void Enclosure::leave() {
 bool Enclosure::begin_making() { return admit(true); }
 
 InitProcess Enclosure::leaving(InitProcess init) {
-  if (init.pid < 0 || !init.used || groups_ == nullptr) return init;
+  if (init.pid < 0 || groups_ == nullptr) return init;
   init.place = shared_from_this();
   init.departs = true;
   departures_.begin();
@@ -125,22 +133,34 @@ InitProcess Enclosure::leaving(InitProcess init) {
 }
 
 bool Enclosure::close() {
-  InitProcess waiting;
+  InitProcess ready, used;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return false;
-    waiting = std::exchange(waiting_, {});
+    ready = std::exchange(ready_.init, {});
+    used = std::exchange(used_.init, {});
   }
-  reap_later_(leaving(std::move(waiting)));
+  reap_later_(std::move(ready));
+  reap_later_(leaving(std::move(used)));
   return true;
 }
 
-void Enclosure::put(InitProcess init) {
+void Enclosure::put_ready(InitProcess init) {
   {
     const std::lock_guard lock(mutex_);
-    if (!closed_ && nothing_waits() && (!init.used || visits_ == 1)) {
-      waiting_ = std::move(init);
-      waiting_since_ = Clock::now();
+    if (!closed_) {
+      ready_ = {std::move(init), Clock::now()};
+      return;
+    }
+  }
+  reap_later_(std::move(init));
+}
+
+void Enclosure::put_used(InitProcess init) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_ && visits_ == 1 && used_.init.pid < 0) {
+      used_ = {std::move(init), Clock::now()};
       return;
     }
   }
@@ -149,8 +169,9 @@ void Enclosure::put(InitProcess init) {
 
 InitProcess Enclosure::take_idle(Clock::time_point before) {
   const std::lock_guard lock(mutex_);
-  if (nothing_waits() || waiting_since_ > before) return {};
-  return leaving(std::exchange(waiting_, {}));
+  if (used_.init.pid >= 0 && used_.since <= before) return leaving(std::exchange(used_.init, {}));
+  if (ready_.init.pid < 0 || ready_.since > before) return {};
+  return std::exchange(ready_.init, {});
 }
 
 bool Enclosure::stop_watching() {

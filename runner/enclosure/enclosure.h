@@ -95,7 +95,6 @@ struct InitProcess {
   // Whose they are: they are returned when the init is reaped. Null: it has none, or waits there.
   std::shared_ptr<Enclosure> place;
   uint64_t cpu_ns = 0;   // of the runs that it has ended
-  bool used = false;     // a program has run in it
   bool departs = false;  // counted in place->departures()
   bool lasts = false;    // made by the keeper: the kernel kills an init when the thread that made it ends
 };
@@ -138,24 +137,29 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
     Enclosure& place_;
     const bool admitted_;
   };
-  // The one that waits, if it is `used` (with its slot) or is not; pid -1: there is none.
-  InitProcess take(bool used);
+  InitProcess take_ready();  // no program has run in it; pid -1: there is none
+  InitProcess take_used();   // one that a run has left, with its slot; pid -1: there is none
   bool ask_for_keeper();  // true: nothing waits, or what waits is not watched, and this is the first request
   bool begin_making();    // counts in the tally until end_making(); false: one is there, or it is closed
   void end_making() { tally_->remove(); }
   bool close();  // nothing more begins, and waiting inits end; false: it was closed already
-  // It waits, unless one does already. A used one has its slot, and is put during the visit of its run; it is
-  // ended if another run goes on: that may have got descriptors of its file systems from this one.
-  void put(InitProcess init);
+  void put_ready(InitProcess init);
+  // With its slot, during the visit of its run. It is ended if another run goes on: that may have got
+  // descriptors of its file systems from this one.
+  void put_used(InitProcess init);
   InitProcess take_idle(Clock::time_point before);  // one that waits since then
   bool stop_watching();                             // false: something waits
-  // Before a used one is reaped: its slot is returned then, and it is in the departures.
+  // One that has its slot, before it is reaped: its slot is returned then, and it is in the departures.
   InitProcess leaving(InitProcess init);
 
  private:
+  struct Waiting {
+    InitProcess init;
+    Clock::time_point since;
+  };
   bool admit(bool makes_ready);
   void leave();
-  [[nodiscard]] bool nothing_waits() const { return waiting_.pid < 0; }
+  [[nodiscard]] bool nothing_waits() const { return ready_.init.pid < 0 && used_.init.pid < 0; }
 
   EnclosureOptions options_;
   const EnclosureMarks marks_;
@@ -166,8 +170,7 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   sock_fprog filter_;
   EnclosurePlan plan_;
   std::mutex mutex_;
-  InitProcess waiting_;
-  Clock::time_point waiting_since_;
+  Waiting ready_, used_;
   int visits_ = 0;
   bool asked_ = false, watched_ = false, closed_ = false;
 };

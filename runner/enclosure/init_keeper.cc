@@ -76,7 +76,7 @@ void InitKeeper::prepare(const std::weak_ptr<Enclosure>& place) {
     auto init = make_(*enclosure);  // if it fails, the next run fails in the same way, and reports it
     if (init) {
       init->lasts = true;
-      enclosure->put(std::move(*init));
+      enclosure->put_ready(std::move(*init));
     }
     enclosure->end_making();
   }

@@ -683,7 +683,7 @@ Result<InitProcess> CommandRunner::take_init(Enclosure& place, const Identity& i
     return proven;
   };
   InitProcess ready;
-  if (place.is_of(identity) && !fresh) ready = place.take(false);
+  if (place.is_of(identity) && !fresh) ready = place.take_ready();
   if (ready.pid >= 0) {
     const auto proven = prove_or_bury(ready);
     if (proven) return ready;
@@ -703,7 +703,7 @@ Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command
                                                  const std::string& order, Cgroups* groups,
                                                  const std::vector<int>& streams, CgroupSlot& slot) {
   InitProcess used;
-  if (command.limits.empty() && place.is_of(command.identity)) used = place.take(true);
+  if (command.limits.empty() && place.is_of(command.identity)) used = place.take_used();
   if (used.pid >= 0) {
     slot = std::exchange(used.slot, {});
     if (slot.oom_events) slot.oom_before = raw_oom_kills(slot.oom_events.get());
@@ -749,7 +749,6 @@ void CommandRunner::dismiss_init(Enclosure& place, InitProcess init, const Comma
     notice("a killed program is held back by the kernel; its processes are still there");
     for (CgroupLimit& limit : slot.limits) limit.pooled = false;  // no other run joins them
   }
-  init.used = true;
   const bool shares = command.limits.empty() && !slot.quota_raised;
   const bool waits =
       init.lasts && loop.init_report.waits == 1 && !loop.result.init_lost && loop.kill_began_ns == 0;
@@ -759,7 +758,7 @@ void CommandRunner::dismiss_init(Enclosure& place, InitProcess init, const Comma
              place.is_of(command.identity)) {
     init.slot = std::exchange(slot, {});
     init.cpu_ns += loop.init_report.cpu_ns;
-    place.put(std::move(init));
+    place.put_used(std::move(init));
   } else if (shares) {
     bury(place, std::move(init), slot);
   } else {
