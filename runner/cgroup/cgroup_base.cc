@@ -4,10 +4,8 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <iterator>
@@ -81,25 +79,6 @@ void sweep(int parent_fd, const std::string& group) {
   }
 }
 
-bool delegated(const std::string& directory) {
-  for (const char* name : {"trusted.delegate", "user.delegate"}) {
-    std::array<char, 2> value{};
-    if (::getxattr(directory.c_str(), name, value.data(), value.size()) == 1 && value[0] == '1') return true;
-  }
-  return false;
-}
-
-// After leave_delegated_cgroup(), or with systemd's DelegateSubgroup=, this process is below the cgroup that
-// was delegated to it. Groups with controllers may be created only there, next to its own.
-std::string parent_directory(const CgroupHierarchy& hierarchy) {
-  const size_t slash = hierarchy.directory.rfind('/');
-  if (hierarchy.version == 2 && !hierarchy.at_mount_root && slash != std::string::npos) {
-    std::string above = hierarchy.directory.substr(0, slash);
-    if (delegated(above)) return above;
-  }
-  return hierarchy.directory;
-}
-
 // The root of the hierarchy has no such file.
 bool is_root_group(int directory_fd) { return ::faccessat(directory_fd, "cgroup.events", F_OK, 0) != 0; }
 
@@ -117,7 +96,7 @@ bool lock_base(int parent_fd, const std::string& name, int directory_fd) {
 std::string delegated_cgroup() {
   for (const auto& hierarchy : detect_cgroups()) {
     const std::string& own = hierarchy.directory;
-    if (hierarchy.version != 2 || hierarchy.controllers.empty() || !delegated(own)) continue;
+    if (hierarchy.version != 2 || hierarchy.controllers.empty() || !is_delegated(own)) continue;
     const Fd directory(::open(own.c_str(), kDirectory));
     if (!directory || is_root_group(directory.get())) continue;
     if (::faccessat(directory.get(), "cgroup.procs", W_OK, AT_EACCESS) == 0) return own;
@@ -149,7 +128,7 @@ Result<void> write_small_file(int directory_fd, const std::string& name, const s
 Result<std::unique_ptr<CgroupBase>> CgroupBase::make(const CgroupHierarchy& hierarchy,
                                                      const std::string& group) {
   std::unique_ptr<CgroupBase> base(new CgroupBase);
-  const std::string parent = parent_directory(hierarchy);
+  const std::string parent = directory_of_groups(hierarchy);
   base->version_ = hierarchy.version;
   base->parent_ = Fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!base->parent_) return os_error("cannot open `" + parent + "`", errno);

@@ -1,9 +1,11 @@
 #include "runner/cgroup/cgroup_detect.h"
 
 #include <fcntl.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "lib/fd.h"
@@ -68,6 +70,23 @@ std::optional<CgroupHierarchy> locate(const std::vector<Mount>& mounts, std::str
 
 }  // namespace
 
+bool is_delegated(const std::string& directory) {
+  for (const char* name : {"trusted.delegate", "user.delegate"}) {
+    std::array<char, 2> value{};
+    if (::getxattr(directory.c_str(), name, value.data(), value.size()) == 1 && value[0] == '1') return true;
+  }
+  return false;
+}
+
+std::string directory_of_groups(const CgroupHierarchy& hierarchy) {
+  const size_t slash = hierarchy.directory.rfind('/');
+  if (hierarchy.version == 2 && !hierarchy.at_mount_root && slash != std::string::npos) {
+    std::string above = hierarchy.directory.substr(0, slash);
+    if (is_delegated(above)) return above;
+  }
+  return hierarchy.directory;
+}
+
 std::string unescape(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -102,7 +121,8 @@ std::vector<CgroupHierarchy> detect_cgroups() {
                              read_small_file(AT_FDCWD, "/proc/self/cgroup"));
   for (auto& hierarchy : found) {
     if (hierarchy.version != 2) continue;
-    const std::string names = read_small_file(AT_FDCWD, hierarchy.directory + "/cgroup.controllers");
+    const std::string names =
+        read_small_file(AT_FDCWD, directory_of_groups(hierarchy) + "/cgroup.controllers");
     const std::string_view line = std::string_view(names).substr(0, names.find('\n'));
     for (const auto name : words(line, ' ')) hierarchy.controllers.emplace_back(name);
   }

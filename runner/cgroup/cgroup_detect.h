@@ -11,7 +11,7 @@ struct CgroupHierarchy {
   int version = 0;                       // 1 or 2
   std::string directory;                 // this process's own cgroup, absolute
   bool at_mount_root = false;            // directory is where the hierarchy is mounted
-  std::vector<std::string> controllers;  // of v1; detect_cgroups() reads v2's from its directory
+  std::vector<std::string> controllers;  // of v1; detect_cgroups() reads v2's from directory_of_groups()
 
   [[nodiscard]] bool has(std::string_view controller) const;
 };
@@ -21,6 +21,13 @@ struct CgroupHierarchy {
 std::vector<CgroupHierarchy> parse_cgroups(std::string_view mountinfo, std::string_view self);
 
 std::vector<CgroupHierarchy> detect_cgroups();
+
+// Whether systemd has marked that cgroup2 as delegated (Delegate=yes).
+bool is_delegated(const std::string& directory);
+// Below which this process may make groups: its own cgroup, or the delegated one above, where
+// leave_delegated_cgroup() or systemd's DelegateSubgroup= has put it below: then only groups there, beside
+// its own, get controllers.
+std::string directory_of_groups(const CgroupHierarchy& hierarchy);
 
 // A path of mountinfo, which writes space, tab, newline and backslash as \ooo.
 std::string unescape(std::string_view text);
