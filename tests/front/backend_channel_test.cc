@@ -168,6 +168,8 @@ TEST_F(BackendChannelTest, AHostIsGivenUpForACallThatKeepsItsSandboxFromBeingClo
   }
   ASSERT_TRUE(reply_);
   EXPECT_EQ(reply_->status, ISOGATE_LOST);
+  EXPECT_TRUE(channel_->hangs("sandbox"));
+  EXPECT_FALSE(channel_->hangs("other"));
   io_.restart();
   EXPECT_EQ(close("other"), ISOGATE_CANCELLED);
   EXPECT_EQ(channel_->given_up(), "") << "nothing of that one hangs";

@@ -153,6 +153,25 @@ TEST_F(LogRelayTest, what_a_full_disk_does_not_take_is_counted_and_the_next_line
   EXPECT_EQ(content(), all + "sixth\n") << "it is reported once";
 }
 
+TEST_F(LogRelayTest, a_file_after_one_that_was_full_begins_with_a_whole_line) {
+  auto one = relay_.new_writer();
+  ASSERT_TRUE(one.ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full{10, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  print(*one, "first\nsecond\n");
+  drain();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  (void)::signal(SIGXFSZ, handler);
+  ASSERT_EQ(::rename(path_.c_str(), (path_ + ".1").c_str()), 0);
+  ASSERT_TRUE(relay_.reopen().ok());
+  print(*one, "third\n");
+  drain();
+  EXPECT_TRUE(content().starts_with("third\n{")) << content();
+}
+
 // A file that accepts no more bytes, like one whose server is gone.
 TEST_F(LogRelayTest, a_file_that_hangs_delays_nobody_and_lines_are_counted) {
   const std::string path = directory_.path() + "/fifo";
