@@ -159,14 +159,18 @@ std::string Companions::bring_up(const Companion& companion) {
 }
 
 std::string Companions::make(const Companion& companion, std::string name) {
-  if (name.empty()) name = parts_.owner.sandbox_id + "." + companion.name + "." + random_hex(8);
+  const bool again = !name.empty();
+  if (!again) name = parts_.owner.sandbox_id + "." + companion.name + "." + random_hex(8);
   CompanionRecord row{companion.name, std::move(name), "", ""};
   record(row);
   try {
     row.id =
         services_.engine.create_container(row.name, container_of(services_.config, parts_, companion), call_);
   } catch (const NetError& error) {
-    if (!error.maybe_done() && error.http_status() != 409) record({companion.name, "", "", ""});
+    if (!again && !error.maybe_done()) record({companion.name, "", "", ""});
+    // The earlier one is still being made, and has the name (podman: 500): that is no failed start.
+    if (again && (error.http_status() == 409 || error.http_status() == 500))
+      throw NetError(error.status(), error.what(), 0, true);
     throw;
   }
   record(row);
