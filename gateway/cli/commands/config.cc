@@ -195,13 +195,9 @@ class ConfigCheck {
     std::string reasons;
     for (const auto& verdict : decision.verdicts)
       reasons += (reasons.empty() ? ": `" : " | `") + verdict.name + "`, " + verdict.reason;
-    if (delegated_cgroup().empty())
-      report_.warnings.push_back("no backend of this file can serve a call here" + reasons);
-    else
-      report_.notes.push_back(
-          "note: no backend of this file can serve a call in this cgroup, which `isogate serve` leaves "
-          "first" +
-          reasons);
+    if (!delegated_cgroup().empty())
+      reasons += "; limits were tried in a cgroup that `isogate serve` leaves first, where it is alone";
+    report_.warnings.push_back("no backend of this file can serve a call here" + reasons);
   }
 
   const Loaded& loaded_;
