@@ -100,10 +100,11 @@ void LogFile::serve(std::shared_ptr<Shared> shared) {
       const std::string path = *std::exchange(at.to_open, std::nullopt);
       lock.unlock();
       auto file = log::open_file(path);
-      lock.lock();
       struct stat info {};
+      const bool empty = file && ::fstat(file->get(), &info) == 0 && info.st_size == 0;
+      lock.lock();
       if (file) at.file = std::move(*file);
-      if (file && ::fstat(at.file.get(), &info) == 0 && info.st_size == 0) at.torn = false;
+      if (empty) at.torn = false;
       at.opened = file ? Result<void>() : Result<void>(file.error());
       at.done.notify_all();
     } else {

@@ -390,7 +390,8 @@ void Supervisor::terminate() {
   log::info("draining", {{"deadline_sec", drain.count()}});
   front_.retire();
   if (!front_.ready()) {
-    if (front_lost_) not_drained("the front had ended, and the next one was not ready");
+    if (front_lost_ && !context_.config.keep_on_shutdown)
+      not_drained("the front had ended, and the next one was not ready");
     return stop_hosts();
   }
   // A host that crashes meanwhile comes back, and ends what it left running.
@@ -408,9 +409,8 @@ void Supervisor::stop_hosts() {
 
 // What no backend host has may run: only a front knows of it.
 void Supervisor::not_drained(const std::string& reason) {
-  if (context_.config.keep_on_shutdown) return;
   log::error("not_drained", {{"reason", reason}});
-  context_.had_to_kill = true;
+  if (!context_.config.keep_on_shutdown) context_.had_to_kill = true;
 }
 
 void Supervisor::give_up(const std::string& reason, const char* event) {
