@@ -268,7 +268,7 @@ Result<void> UidRegistry::release(const std::string& sandbox_id, uint32_t uid) c
                  "cannot release uid " + std::to_string(uid) + ": its files are there"};
   const auto running = count_processes(uid);
   if (!running) return running.error();
-  if (*running > 0)
+  if (*running > 0 || (uid_runs(uid) && !why_processes_are_hidden().empty()))
     return Error{ISOGATE_UNAVAILABLE, 0,
                  "cannot release uid " + std::to_string(uid) + ": processes still have it"};
   claims_.withdraw(uid);

@@ -81,8 +81,8 @@ class UidRegistry {
   mutable bool restored_ = false;
 };
 
-// How many processes, zombies left out, have this uid as real, effective, saved or file uid. An error if one
-// cannot be looked at.
+// How many processes, zombies left out, have this uid as real, effective, saved or file uid. What /proc hides
+// counts as none (below); an error if one cannot be looked at for another reason.
 Result<uint32_t> count_processes(uint32_t uid);
 
 // Why count_processes() and end_processes() do not find all processes of other users although this one is
