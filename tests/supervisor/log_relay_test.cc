@@ -32,6 +32,19 @@ class LogRelayTest : public testing::Test {
     EXPECT_TRUE(relay_.flush());
   }
   [[nodiscard]] std::string content() const { return test::read_whole(path_); }
+  // As on a disk that is full: no file of this process grows beyond ten bytes.
+  static rlimit take_ten_bytes() {
+    rlimit before{};
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+    (void)::signal(SIGXFSZ, SIG_IGN);
+    const rlimit full{10, before.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+    return before;
+  }
+  static void take_all(const rlimit& before) {
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    (void)::signal(SIGXFSZ, SIG_DFL);
+  }
   test::TemporaryDirectory directory_;
   std::string path_ = directory_.path() + "/log";
   LogRelay relay_;
@@ -132,17 +145,12 @@ TEST_F(LogRelayTest, a_fifo_or_a_socket_is_no_log_file) {
 TEST_F(LogRelayTest, what_a_full_disk_does_not_take_is_counted_and_the_next_line_is_whole) {
   auto one = relay_.new_writer();
   ASSERT_TRUE(one.ok());
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
-  const rlimit full{10, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const auto before = take_ten_bytes();
   print(*one, "first\nsecond\nthird\n");
   drain();
   print(*one, "fourth\n");
   drain();
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  (void)::signal(SIGXFSZ, handler);
+  take_all(before);
   print(*one, "fifth\n");
   drain();
   const std::string all = content();
@@ -156,15 +164,10 @@ TEST_F(LogRelayTest, what_a_full_disk_does_not_take_is_counted_and_the_next_line
 TEST_F(LogRelayTest, a_file_after_one_that_was_full_begins_with_a_whole_line) {
   auto one = relay_.new_writer();
   ASSERT_TRUE(one.ok());
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
-  const rlimit full{10, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const auto before = take_ten_bytes();
   print(*one, "first\nsecond\n");
   drain();
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  (void)::signal(SIGXFSZ, handler);
+  take_all(before);
   ASSERT_EQ(::rename(path_.c_str(), (path_ + ".1").c_str()), 0);
   ASSERT_TRUE(relay_.reopen().ok());
   print(*one, "third\n");
