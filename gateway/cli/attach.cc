@@ -320,8 +320,7 @@ void Session::show_way_back() const {
 
 AttachEnd attach(HttpClient& client, const Attachment& to) { return Session(client, to).run(); }
 
-int run_attach(const AttachOptions& options) try {
-  end_on_signals();
+int run_attach(const AttachOptions& options) {
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), false);
   HttpRequest request{.method = "GET", .target = "/execs/" + percent_encode(options.exec_id)};
@@ -334,8 +333,6 @@ int run_attach(const AttachOptions& options) try {
                           .sends_stdin = state.value("stdin", "closed") == "open",
                           .read_only = options.read_only})
       .exit_code;
-} catch (const Json::exception& error) {
-  return makes_no_sense(error);
 }
 
 }  // namespace isogate::cli

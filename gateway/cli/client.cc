@@ -181,6 +181,15 @@ Asked ask(const ClientOptions& options, const HttpRequest& request) {
   return client.ok() ? ask(*client, request, options.json) : Asked{report(client.error(), options.json), {}};
 }
 
+int ask_and_show(const ClientOptions& options, const HttpRequest& request,
+                 const std::function<int(const std::string& body)>& show) {
+  const auto [failed, answer] = ask(options, request);
+  if (failed != kDone) return failed;
+  if (!options.json) return show(answer.body);
+  print(answer.body);
+  return kDone;
+}
+
 int makes_no_sense(const std::exception& error) {
   complain(std::string("the gateway's response is invalid: ") + error.what());
   return kGateway;

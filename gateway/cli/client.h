@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -30,6 +31,9 @@ struct Asked {
 Asked ask(HttpClient& client, const HttpRequest& request, bool json);
 // The gateway that find_gateway() finds.
 Asked ask(const ClientOptions& options, const HttpRequest& request);
+// Prints the answer's JSON if that was asked for, else shows its body to a person. Returns the exit code.
+int ask_and_show(const ClientOptions& options, const HttpRequest& request,
+                 const std::function<int(const std::string& body)>& show);
 
 // kDone if an exec, as GET /execs/{exec_id} describes it, is of `agent`, or that is empty. Else it complains.
 int check_agent(const nlohmann::json& exec, const std::string& agent);

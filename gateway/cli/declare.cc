@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "gateway/cli/cli.h"
+#include "gateway/cli/client.h"
 #include "gateway/cli/output.h"
 #include "gateway/config/settings_table.h"
 #include "lib/text.h"
@@ -55,11 +57,28 @@ CLI::Option* add_value(CLI::App* command, const char* names, Value& value, const
   return command->add_option(names, value, brief)->type_name(type);
 }
 
+// Of a gateway: signals end it, and a response that breaks the contract is reported.
+template <typename Options>
+int run_as_client(int (*run)(const Options&), const Options& options) try {
+  end_on_signals();
+  return run(options);
+} catch (const nlohmann::json::exception& error) {
+  return makes_no_sense(error);
+}
+
+// A local one leaves signals at their defaults, or sets them itself.
+enum class CommandKind { kClient, kLocal };
+
 // The options of `command`, with which it runs once the command line is parsed.
 template <typename Options>
-Options& command_options(CLI::App* command, Parsed& parsed, int (*run)(const Options&)) {
+Options& command_options(CLI::App* command, Parsed& parsed, int (*run)(const Options&),
+                         CommandKind kind = CommandKind::kClient) {
   const auto options = std::make_shared<Options>();
-  command->callback([&parsed, options, run] { parsed.run = [options, run] { return run(*options); }; });
+  command->callback([&parsed, options, run, kind] {
+    parsed.run = [options, run, kind] {
+      return kind == CommandKind::kClient ? run_as_client(run, *options) : run(*options);
+    };
+  });
   return *options;
 }
 
@@ -140,7 +159,7 @@ void add_setting(CLI::App* command, const Setting& setting, ConfigOptions& optio
 
 void declare_serve(CLI::App& app, Parsed& parsed) {
   CLI::App* serve = app.add_subcommand("serve", "Run the gateway");
-  auto& options = command_options(serve, parsed, run_serve);
+  auto& options = command_options(serve, parsed, run_serve, CommandKind::kLocal);
   add_value(serve, "--config", options.file, "FILE", "The configuration, YAML or JSON (ISOGATE_CONFIG)");
   add_value(serve, "--port", options.port, "PORT", "Port of the first TCP listener")
       ->check(CLI::Range(0, 65535).description(""));
@@ -193,7 +212,7 @@ void declare_exec(CLI::App& app, Parsed& parsed) {
   exec->footer(
       "Ends with the program's exit code; 124 timeout, 137 out of memory, 125 gateway.\n"
       "  isogate exec -- python3 -c 'print(1)'\n  isogate exec -c 'make && ./a.out' --timeout 60");
-  exec->callback([&parsed] { parsed.run = [&parsed] { return run_exec(parsed.exec); }; });
+  exec->callback([&parsed] { parsed.run = [&parsed] { return run_as_client(run_exec, parsed.exec); }; });
 }
 
 void declare_shell(CLI::App& app, Parsed& parsed) {
@@ -350,7 +369,7 @@ void declare_mcp(CLI::App& app, Parsed& parsed) {
 
 void declare_probe(CLI::App& app, Parsed& parsed) {
   CLI::App* probe = app.add_subcommand("probe", "Show every backend, and why it is or is not chosen");
-  auto& options = command_options(probe, parsed, run_probe);
+  auto& options = command_options(probe, parsed, run_probe, CommandKind::kLocal);
   add_client(probe, options.client);
   add_value(probe, "--config", options.config.file, "FILE", "Probe by this configuration, without a gateway");
   repeatable(
@@ -362,11 +381,11 @@ void declare_plugin(CLI::App& app, Parsed& parsed) {
   CLI::App* plugin = app.add_subcommand("plugin", "Look at plugins");
   plugin->require_subcommand(1);
   CLI::App* describe = plugin->add_subcommand("describe", "Check a plugin file and show its descriptor");
-  auto& described = command_options(describe, parsed, run_plugin_describe);
+  auto& described = command_options(describe, parsed, run_plugin_describe, CommandKind::kLocal);
   add_value(describe, "file", described.file, "FILE", "The .so file")->required();
   describe->add_flag("--json", described.json, "Print JSON");
   CLI::App* list = plugin->add_subcommand("list", "The same, briefly, for every plugin in plugin_dir");
-  auto& listing = command_options(list, parsed, run_plugin_list);
+  auto& listing = command_options(list, parsed, run_plugin_list, CommandKind::kLocal);
   add_value(list, "--config", listing.config.file, "FILE", "The configuration");
   list->add_flag("--json", listing.json, "Print JSON");
 }
@@ -376,10 +395,10 @@ void declare_config(CLI::App& app, Parsed& parsed) {
   config->require_subcommand(1);
   CLI::App* check =
       config->add_subcommand("check", "List the mistakes in it, or confirm that there are none");
-  add_value(check, "file", command_options(check, parsed, run_config_check).file, "FILE",
+  add_value(check, "file", command_options(check, parsed, run_config_check, CommandKind::kLocal).file, "FILE",
             "YAML or JSON; none: ISOGATE_CONFIG");
   CLI::App* show = config->add_subcommand("show", "The effective configuration as JSON, secrets hidden");
-  add_value(show, "file", command_options(show, parsed, run_config_show).file, "FILE",
+  add_value(show, "file", command_options(show, parsed, run_config_show, CommandKind::kLocal).file, "FILE",
             "YAML or JSON; none: ISOGATE_CONFIG");
   config->add_subcommand("schema", "Its JSON Schema")->callback([&parsed] {
     parsed.run = run_config_schema;
@@ -393,11 +412,12 @@ void declare_key(CLI::App& app, Parsed& parsed) {
   CLI::App* key = app.add_subcommand("key", "Make API keys");
   key->require_subcommand(1);
   CLI::App* make = key->add_subcommand("new", "Print a new key, once, and its hash for the configuration");
-  auto& made = command_options(make, parsed, run_key_new);
+  auto& made = command_options(make, parsed, run_key_new, CommandKind::kLocal);
   make->add_flag("--json", made.json, "Print JSON");
   make->add_flag("--e2b", made.e2b, "A key of the form that E2B's SDKs take");
   CLI::App* hash = key->add_subcommand("hash", "Hash a key from stdin, or asked for on the terminal");
-  hash->add_flag("--json", command_options(hash, parsed, run_key_hash).json, "Print JSON");
+  hash->add_flag("--json", command_options(hash, parsed, run_key_hash, CommandKind::kLocal).json,
+                 "Print JSON");
 }
 
 int show_completion(const CLI::App& app, const std::string& shell) {

@@ -302,6 +302,13 @@ TEST(HostileArchive, ACutIsNoSuccess) {
       }
 }
 
+TEST(CopyOut, AnAnswerThatBreaksTheContractIs125) {
+  FakeGateway gateway([](const std::string&) { return json_answer(200, R"({"type":"file","mode":5})"); });
+  auto done = run_client(gateway.url(), {"cp", "c:f", "-"});
+  EXPECT_EQ(done.exit_code, 125);
+  EXPECT_NE(done.err.find("the gateway's response is invalid"), std::string::npos) << done.err;
+}
+
 TEST(CopyIn, ASymlinkIsSentAsOneAndNotFollowed) {
   TemporaryDirectory directory;
   ::mkdir((directory.path() + "/d").c_str(), 0755);

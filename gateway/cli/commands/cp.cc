@@ -331,19 +331,15 @@ class Copy {
   static int tell_left_out(const OrderedJson& skipped, const LeftOut& left_out) {
     LeftOut all = left_out;
     uint64_t total = left_out.size();
-    try {
-      for (const OrderedJson& one : skipped.value("skipped", OrderedJson::array())) {
-        const std::string path =
-            decoded_name(one.at("path").get<std::string>(), one.value("path_encoding", ""));
-        std::string reason = one.at("reason").get<std::string>();
-        for (char& c : reason)
-          if (c == '_') c = ' ';
-        all.emplace_back(path, reason);
-      }
-      total += skipped.value("skipped_total", uint64_t{0});
-    } catch (const OrderedJson::exception& error) {
-      return makes_no_sense(error);
+    for (const OrderedJson& one : skipped.value("skipped", OrderedJson::array())) {
+      const std::string path =
+          decoded_name(one.at("path").get<std::string>(), one.value("path_encoding", ""));
+      std::string reason = one.at("reason").get<std::string>();
+      for (char& c : reason)
+        if (c == '_') c = ' ';
+      all.emplace_back(path, reason);
     }
+    total += skipped.value("skipped_total", uint64_t{0});
     for (size_t i = 0; i < all.size() && i < kMostShown; ++i)
       complain("left out: `" + printable(all[i].first, 200) + "`: " + all[i].second);
     if (total > kMostShown) complain("left out: " + std::to_string(total) + " in all");
@@ -359,9 +355,6 @@ class Copy {
 
 }  // namespace
 
-int run_copy(const CopyOptions& options) {
-  end_on_signals();
-  return Copy(options).run();
-}
+int run_copy(const CopyOptions& options) { return Copy(options).run(); }
 
 }  // namespace isogate::cli

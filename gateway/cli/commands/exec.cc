@@ -253,7 +253,6 @@ AttachEnd run_attached(const ExecOptions& options) {
 }
 
 int run_exec(const ExecOptions& options) {
-  end_on_signals();
   if (options.attaches()) return run_attached(options).exit_code;
   auto request = exec_request(options);
   if (!request.ok()) return report(request.error(), options.client.json);

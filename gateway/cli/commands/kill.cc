@@ -20,24 +20,19 @@ HttpRequest kill_request(const KillOptions& options) {
 
 }  // namespace
 
-int run_kill(const KillOptions& options) try {
-  end_on_signals();
-  const bool json = options.client.json;
+int run_kill(const KillOptions& options) {
   if (!options.agent.empty()) {
     const auto [unknown, known] = ask(options.client, {.method = "GET", .target = target_of(options)});
     if (unknown != kDone) return unknown;
     if (check_agent(nlohmann::json::parse(known.body), options.agent) != kDone) return kFailed;
   }
-  const auto [failed, answer] = ask(options.client, kill_request(options));
-  if (failed != kDone) return failed;
-  if (json) print(answer.body);
-  if (json || !options.signal.empty()) return kDone;
-  auto end = parse_exec_end(answer.body);
-  if (!end.ok()) return report(end.error(), json);
-  print(end->text() + "\n");
-  return kDone;
-} catch (const nlohmann::json::exception& error) {
-  return makes_no_sense(error);
+  return ask_and_show(options.client, kill_request(options), [&options](const std::string& body) {
+    if (!options.signal.empty()) return kDone;
+    auto end = parse_exec_end(body);
+    if (!end.ok()) return report(end.error(), false);
+    print(end->text() + "\n");
+    return kDone;
+  });
 }
 
 }  // namespace isogate::cli

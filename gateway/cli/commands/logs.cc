@@ -5,7 +5,6 @@
 #include "gateway/cli/client.h"
 #include "gateway/cli/commands/exec.h"
 #include "gateway/cli/event_stream.h"
-#include "gateway/cli/output.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -26,8 +25,7 @@ Result<void> whole_until(const EventStream& events, const Json& state) {
 
 }  // namespace
 
-int run_logs(const LogsOptions& options) try {
-  end_on_signals();
+int run_logs(const LogsOptions& options) {
   const bool json = options.client.json;
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), json);
@@ -47,8 +45,6 @@ int run_logs(const LogsOptions& options) try {
   if (*end) return kDone;
   auto whole = options.follow ? Result<void>(events.finish().error()) : whole_until(events, state);
   return whole.ok() ? kDone : report_local(whole.error(), json);
-} catch (const Json::exception& error) {
-  return makes_no_sense(error);
 }
 
 }  // namespace isogate::cli

@@ -29,7 +29,7 @@ std::string details_of(const Json& entry) {
   return line;
 }
 
-int show_listing(const std::string& body, bool with_details) try {
+int show_listing(const std::string& body, bool with_details) {
   Json answer = Json::parse(body);
   std::string text;
   for (const Json& entry : answer.at("entries")) {
@@ -43,21 +43,16 @@ int show_listing(const std::string& body, bool with_details) try {
   complain("the listing was cut: there are more entries than one answer may hold");
   advise("List a directory below it.");
   return kFailed;
-} catch (const Json::exception& error) {
-  return makes_no_sense(error);
 }
 
 }  // namespace
 
 int run_list(const ListOptions& options) {
-  end_on_signals();
   auto body = file_body(options);
   if (options.recursive) body["recursive"] = true;
-  const auto [failed, answer] = ask(options.client, post("/workspace/list", body));
-  if (failed != kDone) return failed;
-  if (!options.client.json) return show_listing(answer.body, options.with_details);
-  print(answer.body);
-  return kDone;
+  return ask_and_show(options.client, post("/workspace/list", body), [&options](const std::string& answer) {
+    return show_listing(answer, options.with_details);
+  });
 }
 
 }  // namespace isogate::cli

@@ -258,7 +258,6 @@ int run_mcp(const McpOptions& options) {
              "` is not an agent id: a letter or digit, then at most 62 letters, digits, - or _");
     return kUsage;
   }
-  end_on_signals();
   struct sigaction end {};
   end.sa_handler = end_quietly;
   if (!is_ignored(SIGTERM)) ::sigaction(SIGTERM, &end, nullptr);

@@ -52,16 +52,9 @@ int show_execs(const std::string& body) {
 
 }  // namespace
 
-int run_ps(const PsOptions& options) try {
-  end_on_signals();
+int run_ps(const PsOptions& options) {
   const std::string target = "/execs" + Query().add("agent_id", options.agent).text();
-  const auto [failed, answer] = ask(options.client, {.method = "GET", .target = target});
-  if (failed != kDone) return failed;
-  if (!options.client.json) return show_execs(answer.body);
-  print(answer.body);
-  return kDone;
-} catch (const Json::exception& error) {
-  return makes_no_sense(error);
+  return ask_and_show(options.client, {.method = "GET", .target = target}, show_execs);
 }
 
 }  // namespace isogate::cli

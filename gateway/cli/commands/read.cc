@@ -72,7 +72,6 @@ std::string range_of(const ReadOptions& options) {
 }  // namespace
 
 int run_read(const ReadOptions& options) {
-  end_on_signals();
   bool json = options.client.json;
   if (options.limit && options.offset > UINT64_MAX - *options.limit)
     return report(invalid("--offset plus --limit is more than a file can hold"), json);

@@ -7,7 +7,6 @@
 namespace isogate::cli {
 
 int run_remove(const RemoveOptions& options) {
-  end_on_signals();
   bool json = options.client.json;
   const std::string target = raw_target(options, Query().flag("recursive", options.recursive));
   const auto [failed, answer] = ask(options.client, {.method = "DELETE", .target = target});

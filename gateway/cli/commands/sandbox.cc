@@ -59,14 +59,12 @@ int whole(const Json& answer) {
   return answer.at("unknown").empty() ? kDone : kFailed;
 }
 
-int show_orphans(const std::string& body) {
-  const Json answer = Json::parse(body);
+void show_orphans(const Json& answer) {
   std::vector<Row> rows = {{"BACKEND", "SANDBOX", "RUNS", "AGENT", "OBJECT"}};
   for (const Json& one : answer.at("orphans"))
     rows.push_back({one.at("backend"), one.at("sandbox_id"), one.at("running").get<bool>() ? "yes" : "no",
                     one.value("agent_id", "-"), one.at("object")});
   print_table(rows);
-  return whole(answer);
 }
 
 std::string target_of(const std::string& name, const SandboxOptions& options) {
@@ -76,10 +74,7 @@ std::string target_of(const std::string& name, const SandboxOptions& options) {
 
 int end_one(HttpClient& client, const std::string& agent, const SandboxOptions& options) try {
   const bool json = options.client.json;
-  HttpRequest request;
-  request.method = "DELETE";
-  request.target = target_of(agent, options);
-  const auto [failed, answer] = ask(client, request, json);
+  const auto [failed, answer] = ask(client, {.method = "DELETE", .target = target_of(agent, options)}, json);
   if (failed != kDone) return failed;
   if (json) print(answer.body);
   return options.orphans ? whole(Json::parse(answer.body)) : kDone;
@@ -90,7 +85,6 @@ int end_one(HttpClient& client, const std::string& agent, const SandboxOptions& 
 }  // namespace
 
 int run_sandbox_create(const SandboxCreateOptions& options) {
-  end_on_signals();
   nlohmann::ordered_json body = nlohmann::ordered_json::object();
   const auto set = [&body](const char* field, const std::string& value) {
     if (!value.empty()) body[field] = value;
@@ -99,28 +93,22 @@ int run_sandbox_create(const SandboxCreateOptions& options) {
   set("image", options.image);
   set("backend", options.backend);
   set("min_isolation", options.min_isolation);
-  const auto [failed, answer] = ask(options.client, post("/sandboxes", body));
-  if (failed == kDone && options.client.json) print(answer.body);
-  return failed;
+  return ask_and_show(options.client, post("/sandboxes", body), [](const std::string&) { return kDone; });
 }
 
-int run_sandbox_list(const SandboxOptions& options) try {
-  end_on_signals();
-  HttpRequest request;
-  request.method = "GET";
-  request.target = options.orphans ? "/orphans" : "/sandboxes";
-  const auto [failed, answer] = ask(options.client, request);
+int run_sandbox_list(const SandboxOptions& options) {
+  if (!options.orphans)
+    return ask_and_show(options.client, {.method = "GET", .target = "/sandboxes"}, show_sandboxes);
+  const auto [failed, answer] = ask(options.client, {.method = "GET", .target = "/orphans"});
   if (failed != kDone) return failed;
-  if (!options.client.json) return options.orphans ? show_orphans(answer.body) : show_sandboxes(answer.body);
-  print(answer.body);
-  return options.orphans ? whole(Json::parse(answer.body)) : kDone;
-} catch (const Json::exception& error) {
-  return makes_no_sense(error);
+  if (options.client.json) print(answer.body);
+  const Json orphans = Json::parse(answer.body);
+  if (!options.client.json) show_orphans(orphans);
+  return whole(orphans);
 }
 
 // All are tried; the first failure is the exit code.
 int run_sandbox_remove(const SandboxOptions& options) {
-  end_on_signals();
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), options.client.json);
   int result = kDone;

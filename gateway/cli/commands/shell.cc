@@ -26,7 +26,6 @@ bool clean_up(const ExecOptions& exec) {
 }  // namespace
 
 int run_shell(const ShellOptions& options) {
-  end_on_signals();
   ExecOptions exec = options.exec;
   exec.command = kLoginShell;
   exec.tty = true;

@@ -51,8 +51,7 @@ Result<void> print_event(const std::string& event, const std::string& data, bool
 
 }  // namespace
 
-int run_watch(const WatchOptions& options) try {
-  end_on_signals();
+int run_watch(const WatchOptions& options) {
   const bool json = options.client.json;
   const Query query = Query()
                           .add("recursive", options.recursive ? "true" : "false")
@@ -74,8 +73,6 @@ int run_watch(const WatchOptions& options) try {
   if (!end) return report(no_watch("they end without an `end`"), json);
   if (!json) complain("the watch has ended: " + for_terminal(end->at("message").get<std::string>()));
   return kFailed;
-} catch (const Json::exception& error) {
-  return makes_no_sense(error);
 }
 
 }  // namespace isogate::cli

@@ -11,7 +11,6 @@
 
 namespace isogate::cli {
 int run_write(const WriteOptions& options) {
-  end_on_signals();
   bool json = options.client.json;
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), json);
