@@ -21,8 +21,6 @@
 namespace isogate::docker {
 namespace {
 
-constexpr std::array kKindNames = {"container ", "network ", "volume "};
-
 std::vector<std::string> names_in(int directory) {
   if (::lseek(directory, 0, SEEK_SET) != 0) sdk::fail_with_errno("cannot list the sandboxes", errno);
   std::vector<std::string> all;
@@ -83,18 +81,19 @@ std::vector<EngineOrphans::Object> EngineOrphans::find(const sdk::Call& call) co
   const std::vector<LabelFilter> labels = {
       {kLabelInstance, instance_}, {kLabelBackend, backend_}, {kLabelSandbox, ""}};
   std::vector<Object> all;
-  const auto add = [&](Kind kind, const Json& row, const char* id, bool running) {
-    const Json& its = row.at("Labels");
-    all.push_back({kind, text_at(row, id), text_at(its, kLabelSandbox), text_at(its, kLabelRole), running});
-  };
-  for (const Json& row : engine.list(labels, call)) add(Kind::kContainer, row, "Id", runs(row));
-  for (const Json& row : engine.list_networks(labels, call)) add(Kind::kNetwork, row, "Id", false);
-  for (const Json& row : engine.list_volumes(labels, call)) add(Kind::kVolume, row, "Name", false);
+  for (const ObjectKind kind : {ObjectKind::kContainer, ObjectKind::kNetwork, ObjectKind::kVolume})
+    for (const Json& row : engine.list(labels, call, kind)) {
+      const Json& its = row.at("Labels");
+      all.push_back({kind, text_at(row, kind == ObjectKind::kVolume ? "Name" : "Id"),
+                     text_at(its, kLabelSandbox), text_at(its, kLabelRole),
+                     kind == ObjectKind::kContainer && runs(row)});
+    }
   const auto claims = claims_in(sandboxes_dir_, backend_, call);
   std::erase_if(all, [&](const Object& each) {
     const auto claim = claims.find(each.sandbox);
-    const bool own = claim != claims.end() && (each.kind != Kind::kContainer || each.role != "sandbox" ||
-                                               claim->second.empty() || claim->second == each.id);
+    const bool own =
+        claim != claims.end() && (each.kind != ObjectKind::kContainer || each.role != "sandbox" ||
+                                  claim->second.empty() || claim->second == each.id);
     return own || each.id.empty() || !is_sandbox_id(each.sandbox);
   });
   return all;
@@ -102,22 +101,7 @@ std::vector<EngineOrphans::Object> EngineOrphans::find(const sdk::Call& call) co
 
 void EngineOrphans::list(const sdk::Call& call, const sdk::RecordSink& sink) {
   for (const Object& each : find(call))
-    sink.add(each.sandbox, kKindNames[static_cast<size_t>(each.kind)] + each.id,
-             each.runs ? ISOGATE_SANDBOX_RUNS : 0);
-}
-
-void EngineOrphans::remove(const Object& object, const sdk::Call& call) const {
-  Engine& engine = services_().engine;
-  net::unless_gone([&] {  // an unnamed volume is removed with its container
-    switch (object.kind) {
-      case Kind::kContainer:
-        return engine.remove(object.id, true, true, call);
-      case Kind::kNetwork:
-        return engine.remove_network(object.id, call);
-      case Kind::kVolume:
-        return engine.remove_volume(object.id, false, call);
-    }
-  });
+    sink.add(each.sandbox, each.name(), each.runs ? ISOGATE_SANDBOX_RUNS : 0);
 }
 
 void EngineOrphans::remove(const sdk::Call& call, std::string_view sandbox_id, uint32_t flags) {
@@ -129,9 +113,9 @@ void EngineOrphans::remove(const sdk::Call& call, std::string_view sandbox_id, u
     throw sdk::Error(ISOGATE_INVALID_ARGUMENT,
                      "containers of this sandbox still run: confirm that they may be killed");
   for (const Object& each : all) {
-    remove(each, call);
-    services_().info("removed: the " + std::string(kKindNames[static_cast<size_t>(each.kind)]) + each.id +
-                     " of the lost sandbox " + each.sandbox);
+    // An unnamed volume is removed with its container.
+    net::unless_gone([&] { services_().engine.remove(each.id, call, each.kind); });
+    services_().info("removed: the " + each.name() + " of the lost sandbox " + each.sandbox);
   }
   if (all.empty())
     throw sdk::Error(ISOGATE_NOT_FOUND,

@@ -34,14 +34,13 @@ class EngineOrphans final : public sdk::Orphans {
   void remove(const sdk::Call& call, std::string_view sandbox_id, uint32_t flags) override;
 
  private:
-  enum class Kind { kContainer, kNetwork, kVolume };  // in the order in which they can be removed
   struct Object {
-    Kind kind = Kind::kContainer;
+    ObjectKind kind = ObjectKind::kContainer;
     std::string id, sandbox, role;
     bool runs = false;
+    [[nodiscard]] std::string name() const { return std::string(name_of(kind)) + " " + id; }
   };
   std::vector<Object> find(const sdk::Call& call) const;
-  void remove(const Object& object, const sdk::Call& call) const;
 
   const std::function<Services&()> services_;
   const std::string instance_, backend_, sandboxes_dir_;

@@ -110,7 +110,7 @@ class ChangedNetwork : public Changed {
   }
   void TearDown() override {
     Changed::TearDown();
-    if (!network_.empty()) engine_->remove_network(network_, usual());
+    if (!network_.empty()) engine_->remove(network_, usual(), ObjectKind::kNetwork);
   }
   std::string network_;
 };

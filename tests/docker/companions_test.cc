@@ -254,7 +254,7 @@ TEST_F(WithCompanions, OneThatOnlyHasTheLabelsIsKept) {
   const std::string planted = run({{"Labels", only("companion").at("Config").at("Labels")}});
   EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a")));
   EXPECT_EQ(engine_->inspect(planted, usual()).at("State").at("Running"), true);
-  engine_->remove(planted, true, true, usual());
+  engine_->remove(planted, usual());
 }
 
 TEST_F(WithCompanions, ADeadSandboxsContainerComesBackWithFreshOnes) {
@@ -361,12 +361,12 @@ TEST_F(WithCompanions, AnInternalNetworkTakesThePlaceOfOneWithAWayOut) {
   Caller(again, "a").run("true");
   const std::string after = network();
   EXPECT_NE(after, before);
-  const Json seen = engine_->inspect_network(after, usual());
+  const Json seen = engine_->inspect(after, usual(), ObjectKind::kNetwork);
   EXPECT_EQ(seen.at("Internal"), true);
   EXPECT_EQ(seen.at("Options").at("com.docker.network.bridge.inhibit_ipv4"), "true");
   EXPECT_EQ(seen.at("Options").at("com.docker.network.bridge.enable_icc"), "false")
       << "its containers cannot reach each other";
-  EXPECT_EQ(failure_of([&] { engine_->inspect_network(before, usual()); }).http_status, 404);
+  EXPECT_EQ(failure_of([&] { engine_->inspect(before, usual(), ObjectKind::kNetwork); }).http_status, 404);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST_F(SharedEngine, AContainerLivesAndDies) {
   });
   EXPECT_EQ(engine_->wait(id, usual()), 137);
   killer.join();
-  engine_->remove(id, true, true, usual());
+  engine_->remove(id, usual());
   const Failure gone = failure_of([&] { engine_->inspect(id, usual()); });
   EXPECT_EQ(gone.status, ISOGATE_NOT_FOUND);
   EXPECT_EQ(gone.http_status, 404);
@@ -58,8 +58,6 @@ TEST_F(SharedEngine, AStateThatDoesNotAllowItIsUnavailable) {
   EXPECT_EQ(stopped.status, ISOGATE_UNAVAILABLE) << stopped.message;
   EXPECT_EQ(stopped.http_status, 409);
   EXPECT_EQ(failure_of([&] { engine_->exec_create(id, Json{{"Cmd", {"true"}}}, usual()); }).http_status, 409);
-  engine_->start(id, usual());
-  EXPECT_EQ(failure_of([&] { engine_->remove(id, false, false, usual()); }).http_status, 409);
 }
 
 TEST_F(SharedEngine, ListsByLabelWhatRunsAndWhatDoesNot) {
@@ -83,21 +81,23 @@ TEST_F(SharedEngine, ListsByLabelWhatRunsAndWhatDoesNot) {
 TEST_F(SharedEngine, VolumesAndNetworksComeAndGo) {
   const std::string name = new_name();
   engine_->create_volume(name, Json{{"Labels", {{"mark", name}}}}, usual());
-  EXPECT_EQ(engine_->inspect_volume(name, usual())["Labels"]["mark"], name);
-  EXPECT_EQ(engine_->list_volumes({{"mark", name}}, usual()).size(), 1u);
+  EXPECT_EQ(engine_->inspect(name, usual(), ObjectKind::kVolume)["Labels"]["mark"], name);
+  EXPECT_EQ(engine_->list({{"mark", name}}, usual(), ObjectKind::kVolume).size(), 1u);
   const std::string user = create({{"HostConfig", {{"Binds", {name + ":/workspace"}}}}});
-  EXPECT_EQ(failure_of([&] { engine_->remove_volume(name, false, usual()); }).http_status, 409);
-  engine_->remove(user, true, false, usual());
-  engine_->remove_volume(name, false, usual());
-  EXPECT_EQ(failure_of([&] { engine_->inspect_volume(name, usual()); }).status, ISOGATE_NOT_FOUND);
+  EXPECT_EQ(failure_of([&] { engine_->remove(name, usual(), ObjectKind::kVolume); }).http_status, 409);
+  engine_->remove(user, usual());
+  engine_->remove(name, usual(), ObjectKind::kVolume);
+  EXPECT_EQ(failure_of([&] { engine_->inspect(name, usual(), ObjectKind::kVolume); }).status,
+            ISOGATE_NOT_FOUND);
 
   const std::string id = engine_->create_network(name, Json{{"Internal", true}}, usual());
-  EXPECT_EQ(engine_->inspect_network(name, usual())["Id"], id);
+  EXPECT_EQ(engine_->inspect(name, usual(), ObjectKind::kNetwork)["Id"], id);
   EXPECT_EQ(failure_of([&] { engine_->create_network(name, Json::object(), usual()); }).http_status, 409);
   const std::string box = create({{"HostConfig", {{"NetworkMode", name}}}});
-  engine_->remove(box, true, true, usual());
-  engine_->remove_network(name, usual());
-  EXPECT_EQ(failure_of([&] { engine_->remove_network(name, usual()); }).status, ISOGATE_NOT_FOUND);
+  engine_->remove(box, usual());
+  engine_->remove(name, usual(), ObjectKind::kNetwork);
+  EXPECT_EQ(failure_of([&] { engine_->remove(name, usual(), ObjectKind::kNetwork); }).status,
+            ISOGATE_NOT_FOUND);
 }
 
 TEST_F(SharedEngine, KnowsItsImages) {

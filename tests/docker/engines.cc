@@ -49,7 +49,7 @@ void SharedEngine::SetUp() {
 }
 
 void SharedEngine::TearDown() {
-  for (const auto& id : made_) failure_of([&] { engine_->remove(id, true, true, usual()); });
+  for (const auto& id : made_) failure_of([&] { engine_->remove(id, usual()); });
 }
 
 std::string SharedEngine::create(const Json& more) {

@@ -70,7 +70,7 @@ TEST_F(PrivateEngineTest, AStoppedOneBlocksNobody) {
   const Budget cancellable(seconds(60), cancel.get());
   expect_failure([&] { engine_->inspect(id, cancellable); }, ISOGATE_CANCELLED, seconds(5));
   canceller.join();
-  expect_failure([&] { engine_->remove(id, true, true, cancellable); }, ISOGATE_CANCELLED, seconds(5));
+  expect_failure([&] { engine_->remove(id, cancellable); }, ISOGATE_CANCELLED, seconds(5));
   // An archive that the Engine does not read.
   const auto endless = [](const ByteSink& sink) {
     for (;;) sink(std::string(1 << 20, 'x'));
@@ -117,7 +117,7 @@ TEST_F(PrivateEngineTest, OneThatDiesIsNoticedAtOnceAndFoundAgain) {
 
   engine_process->start_again();
   EXPECT_EQ(engine_->inspect(id, usual())["Id"], id);
-  engine_->remove(id, true, true, usual());
+  engine_->remove(id, usual());
 }
 
 }  // namespace

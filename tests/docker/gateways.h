@@ -18,9 +18,9 @@ class OnEngine : public SharedEngine {
   void TearDown() override {
     if (engine_ != nullptr) {
       for (const Json& left : engine_->list({{kLabelInstance, instance_}}, usual()))
-        engine_->remove(left.at("Id"), true, true, usual());
-      for (const Json& left : engine_->list_volumes({{kLabelInstance, instance_}}, usual()))
-        engine_->remove_volume(left.at("Name"), true, usual());
+        engine_->remove(left.at("Id"), usual());
+      for (const Json& left : engine_->list({{kLabelInstance, instance_}}, usual(), ObjectKind::kVolume))
+        engine_->remove(left.at("Name"), usual(), ObjectKind::kVolume);
     }
     SharedEngine::TearDown();
   }
@@ -74,7 +74,9 @@ class OnEngine : public SharedEngine {
     gateway.stop();
     return container;
   }
-  size_t volumes() const { return engine_->list_volumes({{kLabelInstance, instance_}}, usual()).size(); }
+  size_t volumes() const {
+    return engine_->list({{kLabelInstance, instance_}}, usual(), ObjectKind::kVolume).size();
+  }
 
   // What docker's client writes; it must succeed.
   std::string docker(const std::vector<std::string>& arguments) const {

@@ -133,7 +133,7 @@ TEST_F(Hostile, APlantedContainerIsNeitherAdoptedNorRemovedNorSpokenTo) {
   const GatewayOptions keep = lasting("transport: stream", "on_shutdown: keep");
   const std::string ours = left_by(keep, "printf 'still here' > kept");
   const Json seen = engine_->inspect(ours, usual());
-  engine_->remove(ours, true, true, usual());
+  engine_->remove(ours, usual());
   const std::string planted = engine_->create_container(
       seen.at("Name").get<std::string>().substr(1),
       {{"Image", "isogate-test:base"},

@@ -67,7 +67,7 @@ TEST_F(Lifecycle, AContainerThatDiedBetweenCallsIsRecreated) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   ASSERT_TRUE(succeeded(me.write("kept", "still here")));
-  engine_->remove(container_of(gateway, "a"), true, true, usual());
+  engine_->remove(container_of(gateway, "a"), usual());
   EXPECT_EQ(me.out("cat kept"), "still here");
   EXPECT_THAT(gateway.log(), HasSubstr("recreated"));
 }
@@ -132,7 +132,7 @@ TEST_F(Lifecycle, AContainerThatOnlyHasOurLabelsIsKept) {
   EXPECT_EQ(me.out("echo back"), "back\n");
   EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
   EXPECT_EQ(engine_->inspect(planted, usual()).at("State").at("Running"), true);
-  engine_->remove(planted, true, true, usual());
+  engine_->remove(planted, usual());
 }
 
 TEST_F(Lifecycle, APausedContainerIsReplacedOnceAnExecOfItHasTimedOut) {
@@ -168,7 +168,7 @@ TEST_F(Lifecycle, AnImageIsLookedAtForEachSandbox) {
     const std::string made = docker({"create", "isogate-test:small", "true"});
     const std::string id = made.substr(0, made.find('\n'));
     docker({"commit", "--change", what, id, image});
-    engine_->remove(id, true, true, usual());
+    engine_->remove(id, usual());
   };
   GatewayOptions admitted = options("", "", "images: [\"isogate-test-own:*\"]");
   Gateway gateway(admitted);
@@ -277,11 +277,11 @@ TEST_F(Lifecycle, ADedicatedNetworkIsNobodyElsesAndGoesWithTheSandbox) {
   ASSERT_EQ(mine.size(), 1u);
   const std::string id = mine.begin()->at("NetworkID");
   EXPECT_NE(id, theirs.begin()->at("NetworkID").get<std::string>());
-  EXPECT_EQ(engine_->inspect_network(id, usual()).at("Labels").at(kLabelInstance), instance_);
+  EXPECT_EQ(engine_->inspect(id, usual(), ObjectKind::kNetwork).at("Labels").at(kLabelInstance), instance_);
   const Json backend = me.get("/backends").body.at("backends").at(0);
   EXPECT_THAT(backend.dump(), HasSubstr("network with a way out"));
   EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a")));
-  EXPECT_EQ(failure_of([&] { engine_->inspect_network(id, usual()); }).http_status, 404);
+  EXPECT_EQ(failure_of([&] { engine_->inspect(id, usual(), ObjectKind::kNetwork); }).http_status, 404);
   EXPECT_EQ(me.out("echo back"), "back\n");
 }
 
@@ -305,7 +305,8 @@ TEST_F(Lifecycle, AWorkspaceIsNeverSwappedForAnEmptyOne) {
   Gateway last(volume);
   EXPECT_TRUE(succeeded(Caller(last, "b").call("DELETE", "/sandboxes/b?purge=true")));
   EXPECT_TRUE(
-      engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual()).empty());
+      engine_->list({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual(), ObjectKind::kVolume)
+          .empty());
 }
 
 TEST_F(Lifecycle, ARunnersVolumeThatIsPrunedIsFilledAgainAndNoneIsUsedHalfMade) {
@@ -318,9 +319,10 @@ TEST_F(Lifecycle, ARunnersVolumeThatIsPrunedIsFilledAgainAndNoneIsUsedHalfMade) 
   const Caller me(gateway, "a");
   EXPECT_EQ(me.out("echo first"), "first\n");
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
-  const auto volumes = engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "runner"}}, usual());
+  const auto volumes =
+      engine_->list({{kLabelInstance, instance_}, {kLabelRole, "runner"}}, usual(), ObjectKind::kVolume);
   ASSERT_EQ(volumes.size(), 1u);
-  engine_->remove_volume(volumes[0].at("Name"), true, usual());
+  engine_->remove(volumes[0].at("Name"), usual(), ObjectKind::kVolume);
   proxy.fail_all("PUT /containers/*/archive", Fault::kError);
   EXPECT_EQ(me.read("nothing").status, 503);
   EXPECT_THAT(proxy.failed(), HasSubstr("/archive"));

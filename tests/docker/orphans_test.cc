@@ -71,7 +71,7 @@ TEST_F(Orphans, AreWhatNoSandboxOfTheStateDirectoryClaims) {
   EXPECT_EQ(removed.exit_code, 0) << removed.err;
   EXPECT_EQ(ask(gateway, "GET", "/orphans").body.at("orphans").size(), 0u);
   engine_->inspect(strange, usual());
-  engine_->inspect_volume(runners, usual());
+  engine_->inspect(runners, usual(), ObjectKind::kVolume);
   EXPECT_EQ(agent.out("echo still here"), "still here\n");
   EXPECT_THAT(gateway.log(), HasSubstr("orphans_removed"));
 }
@@ -84,7 +84,7 @@ TEST_F(Orphans, ThatRunStayUnlessTheyAreMeant) {
   EXPECT_TRUE(test::refused(refusal, 400, "invalid_request"));
   EXPECT_THAT(refusal.text, HasSubstr("running=true (--running)"));
   EXPECT_EQ(engine_->inspect(runs, usual()).at("State").at("Running"), true);
-  engine_->inspect_volume(its, usual());
+  engine_->inspect(its, usual(), ObjectKind::kVolume);
   EXPECT_TRUE(test::succeeded(ask(gateway, "DELETE", "/orphans/" + id_of('a') + "?running=true")));
   EXPECT_EQ(ask(gateway, "GET", "/orphans").body.at("orphans").size(), 0u);
 }

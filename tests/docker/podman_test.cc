@@ -30,7 +30,7 @@ TEST_F(Podman, RunsContainersAndPrograms) {
   });
   EXPECT_EQ(engine_->wait(id, usual()), 137);
   killer.join();
-  engine_->remove(id, true, true, usual());
+  engine_->remove(id, usual());
   EXPECT_EQ(failure_of([&] { engine_->inspect(id, usual()); }).status, ISOGATE_NOT_FOUND);
 }
 
@@ -51,11 +51,11 @@ TEST_F(Podman, ListsWhatCarriesAllLabels) {
   const std::string both = new_name(), one = new_name();
   engine_->create_volume(both, Json{{"Labels", {{"mark", both}, {"kind", "b"}}}}, usual());
   engine_->create_volume(one, Json{{"Labels", {{"mark", one}, {"kind", "b"}}}}, usual());
-  const auto found = engine_->list_volumes({{"mark", both}, {"kind", "b"}}, usual());
+  const auto found = engine_->list({{"mark", both}, {"kind", "b"}}, usual(), ObjectKind::kVolume);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].value("Name", ""), both);
-  engine_->remove_volume(both, false, usual());
-  engine_->remove_volume(one, false, usual());
+  engine_->remove(both, usual(), ObjectKind::kVolume);
+  engine_->remove(one, usual(), ObjectKind::kVolume);
 }
 
 TEST_F(Podman, AnswersConflictsWith500) {

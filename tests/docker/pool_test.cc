@@ -221,7 +221,8 @@ TEST_F(DockerWarmPool, VolumesAndNetworksAreMadeAheadToo) {
   gateway.stop();
   EXPECT_TRUE(all().empty());
   EXPECT_TRUE(
-      engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual()).empty());
+      engine_->list({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual(), ObjectKind::kVolume)
+          .empty());
 }
 
 TEST_F(DockerWarmPool, TheLogNamesTheSandboxThatTookItAlsoOfItsCompanions) {

@@ -115,7 +115,7 @@ TEST_F(EngineTls, StreamsCarryAllBytesBothWays) {
   std::thread writer([&] { write_all(*stream, bytes); });
   EXPECT_TRUE(read_all(*stream) == bytes);
   writer.join();
-  engine.remove(id, true, true, usual());
+  engine.remove(id, usual());
 }
 
 }  // namespace

@@ -30,7 +30,9 @@ class Unfinished : public OnEngine {
     return static_cast<size_t>(std::count(found.begin(), found.end(), '\n'));
   }
   size_t workspaces() const {
-    return engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual()).size();
+    return engine_
+        ->list({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual(), ObjectKind::kVolume)
+        .size();
   }
   bool nothing_is_left() {
     return eventually(45, [&] {

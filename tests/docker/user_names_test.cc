@@ -109,11 +109,12 @@ TEST_F(Named, TheirVolumeEndsWithTheSandbox) {
   const Gateway gateway(options("workspace: volume", kShell));
   const Caller me(gateway, "a");
   const auto own = [this] {
-    return engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "copy"}}, usual()).size();
+    return engine_->list({{kLabelInstance, instance_}, {kLabelRole, "copy"}}, usual(), ObjectKind::kVolume)
+        .size();
   };
   EXPECT_EQ(me.out("whoami"), "agent\n");
   EXPECT_EQ(own(), 1u);
-  engine_->remove(only("sandbox").at("Id"), true, false, usual());
+  engine_->remove(only("sandbox").at("Id"), usual());
   EXPECT_EQ(me.out("whoami"), "agent\n") << "in the next container";
   EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
   EXPECT_EQ(volumes(), 1u) << "the runner's";

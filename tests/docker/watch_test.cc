@@ -29,7 +29,7 @@ TEST_P(WatchOn, AContainerThatEndsIsReportedAtOnce) {
   EXPECT_THAT(gateway.log(), HasSubstr("recreated (its container ended with exit code 137)"));
   EXPECT_EQ(other.out("echo fine"), "fine\n");
   // Its replacement is watched, too.
-  engine_->remove(container_of(gateway, "a"), true, true, usual());
+  engine_->remove(container_of(gateway, "a"), usual());
   EXPECT_TRUE(eventually(10, [&] {
     const std::string log = gateway.log();
     return log.find(kTold, log.find("recreated")) != std::string::npos;

@@ -11,6 +11,19 @@ namespace {
 
 constexpr const char* kFollowEvents = "follow the Engine's events";
 
+// `inspect` and `remove` end a path.
+struct KindWords {
+  const char *noun, *list, *path, *inspect, *remove;
+};
+
+constexpr KindWords kKinds[] = {
+    {"container", "/containers/json?all=1&filters=", "/containers/", "/json", "?force=1&v=1"},
+    {"network", "/networks?filters=", "/networks/", "", ""},
+    {"volume", "/volumes?filters=", "/volumes/", "", ""},
+};
+
+const KindWords& words_of(ObjectKind kind) { return kKinds[static_cast<size_t>(kind)]; }
+
 bool flag_at(const Json& object, const char* name) { return member(object, name) == Json(true); }
 
 std::vector<std::string> texts_of(const Json& array) {
@@ -28,6 +41,8 @@ std::string id_in(const Json& answer, const std::string& attempt) {
 }
 
 }  // namespace
+
+const char* name_of(ObjectKind kind) { return words_of(kind).noun; }
 
 Engine::Engine(EngineAddress address) : pool_(std::make_shared<Pool>(std::move(address))) {}
 Engine::~Engine() = default;
@@ -89,15 +104,16 @@ void Engine::kill(const std::string& id, const std::string& signal, const Budget
   pool_->text({"kill " + quoted("container", id), "POST", path, {204}}, budget);
 }
 
-void Engine::remove(const std::string& id, bool force, bool volumes, const Budget& budget) {
-  const std::string path =
-      "/containers/" + in_path(id) + "?force=" + (force ? "1" : "0") + "&v=" + (volumes ? "1" : "0");
-  pool_->text({"remove " + quoted("container", id), "DELETE", path, {200, 204}}, budget);
+void Engine::remove(const std::string& id, const Budget& budget, ObjectKind kind) {
+  const KindWords& its = words_of(kind);
+  pool_->text({"remove " + quoted(its.noun, id), "DELETE", its.path + in_path(id) + its.remove, {200, 204}},
+              budget);
 }
 
-Json Engine::inspect(const std::string& id, const Budget& budget) {
+Json Engine::inspect(const std::string& id, const Budget& budget, ObjectKind kind) {
+  const KindWords& its = words_of(kind);
   const EngineRequest request{
-      "inspect " + quoted("container", id), "GET", "/containers/" + in_path(id) + "/json", {200}};
+      "inspect " + quoted(its.noun, id), "GET", its.path + in_path(id) + its.inspect, {200}};
   try {
     return pool_->json(request, budget);
   } catch (const NetError& error) {
@@ -120,9 +136,13 @@ void Engine::rename(const std::string& id, const std::string& name, const Budget
   pool_->text({"rename " + quoted("container", id), "POST", path, {204}}, budget);
 }
 
-std::vector<Json> Engine::list(const std::vector<LabelFilter>& labels, const Budget& budget) {
-  const std::string path = "/containers/json?all=1&filters=" + label_filters(labels);
-  return carrying(pool_->json({"list containers", "GET", path, {200}}, budget), labels);
+std::vector<Json> Engine::list(const std::vector<LabelFilter>& labels, const Budget& budget,
+                               ObjectKind kind) {
+  const KindWords& its = words_of(kind);
+  const std::string attempt = "list " + std::string(its.noun) + "s";
+  Json rows = pool_->json({attempt, "GET", its.list + label_filters(labels), {200}}, budget);
+  if (kind == ObjectKind::kVolume) rows = Json(member(rows, "Volumes"));
+  return carrying(std::move(rows), labels);
 }
 
 int64_t Engine::wait(const std::string& id, const Budget& budget) {
@@ -194,21 +214,6 @@ void Engine::create_volume(const std::string& name, const Json& body, const Budg
               budget);
 }
 
-Json Engine::inspect_volume(const std::string& name, const Budget& budget) {
-  return pool_->json({"inspect " + quoted("volume", name), "GET", "/volumes/" + in_path(name), {200}},
-                     budget);
-}
-
-void Engine::remove_volume(const std::string& name, bool force, const Budget& budget) {
-  const std::string path = "/volumes/" + in_path(name) + "?force=" + (force ? "1" : "0");
-  pool_->text({"remove " + quoted("volume", name), "DELETE", path, {204}}, budget);
-}
-
-std::vector<Json> Engine::list_volumes(const std::vector<LabelFilter>& labels, const Budget& budget) {
-  const std::string path = "/volumes?filters=" + label_filters(labels);
-  return carrying(member(pool_->json({"list volumes", "GET", path, {200}}, budget), "Volumes"), labels);
-}
-
 std::string Engine::create_network(const std::string& name, const Json& body, const Budget& budget) {
   Json named = body;
   named["Name"] = in_path(name);
@@ -220,21 +225,6 @@ std::string Engine::create_network(const std::string& name, const Json& body, co
                                    dump(named, "create " + quoted("network", name))},
                                   budget);
   return in_path(text_at(answer, "Id"));
-}
-
-Json Engine::inspect_network(const std::string& name, const Budget& budget) {
-  return pool_->json({"inspect " + quoted("network", name), "GET", "/networks/" + in_path(name), {200}},
-                     budget);
-}
-
-void Engine::remove_network(const std::string& name, const Budget& budget) {
-  pool_->text({"remove " + quoted("network", name), "DELETE", "/networks/" + in_path(name), {200, 204}},
-              budget);
-}
-
-std::vector<Json> Engine::list_networks(const std::vector<LabelFilter>& labels, const Budget& budget) {
-  const std::string path = "/networks?filters=" + label_filters(labels);
-  return carrying(pool_->json({"list networks", "GET", path, {200}}, budget), labels);
 }
 
 Json Engine::inspect_image(const std::string& name, const Budget& budget) {

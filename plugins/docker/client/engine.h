@@ -50,6 +50,9 @@ struct LabelFilter {
   std::string name, value;  // empty value: any
 };
 
+enum class ObjectKind { kContainer, kNetwork, kVolume };  // in the order in which they can be removed
+const char* name_of(ObjectKind kind);                     // "container", …
+
 // The events of an Engine, as they happen. One thread at a time.
 class EngineEvents {
  public:
@@ -81,20 +84,24 @@ class Engine {
   // Only checks that it responds.
   void ping(const Budget& budget);
 
+  // Objects, by id or name.
+  Json inspect(const std::string& id, const Budget& budget, ObjectKind kind = ObjectKind::kContainer);
+  // A container is killed first, and its unnamed volumes go with it. One that is removed, or being removed,
+  // is an error 404 or 409.
+  void remove(const std::string& id, const Budget& budget, ObjectKind kind = ObjectKind::kContainer);
+  // The rows of GET /containers/json (also of stopped ones), /networks, /volumes.
+  std::vector<Json> list(const std::vector<LabelFilter>& labels, const Budget& budget,
+                         ObjectKind kind = ObjectKind::kContainer);
+
   // Containers, by id or name. `body` as POST /containers/create takes it; the answer is the id. `platform`:
   // which the image has to be of; empty: any.
   std::string create_container(const std::string& name, const Json& body, const Budget& budget,
                                const std::string& platform = {});
   void start(const std::string& id, const Budget& budget);  // also when it runs already
   void kill(const std::string& id, const std::string& signal, const Budget& budget);
-  // `force` kills it first. One that is removed, or being removed, is an error 404 or 409.
-  void remove(const std::string& id, bool force, bool volumes, const Budget& budget);
-  Json inspect(const std::string& id, const Budget& budget);
-  // The same; nothing if there is none.
+  // As inspect(); nothing if there is none.
   std::optional<Json> find(const std::string& id, const Budget& budget);
   void rename(const std::string& id, const std::string& name, const Budget& budget);
-  // Running and stopped ones, as GET /containers/json shows them.
-  std::vector<Json> list(const std::vector<LabelFilter>& labels, const Budget& budget);
   // Until it does not run; its exit code.
   int64_t wait(const std::string& id, const Budget& budget);
 
@@ -113,15 +120,7 @@ class Engine {
                    const Budget& budget);
 
   void create_volume(const std::string& name, const Json& body, const Budget& budget);  // `body` without Name
-  Json inspect_volume(const std::string& name, const Budget& budget);
-  void remove_volume(const std::string& name, bool force, const Budget& budget);
-  std::vector<Json> list_volumes(const std::vector<LabelFilter>& labels, const Budget& budget);
-
   std::string create_network(const std::string& name, const Json& body, const Budget& budget);  // its id
-  Json inspect_network(const std::string& name, const Budget& budget);
-  void remove_network(const std::string& name, const Budget& budget);
-  std::vector<Json> list_networks(const std::vector<LabelFilter>& labels, const Budget& budget);
-
   Json inspect_image(const std::string& name, const Budget& budget);
 
   // `filters` as the API has them: {"type": ["container"], "event": ["die", "oom"], "label": [...]}. `since`:

@@ -149,7 +149,7 @@ std::string Companions::bring_up(const Companion& companion) {
       check_limits(companion, id);
       return id;
     }
-    if (id.empty() && ours) services_.engine.remove(before.name, true, true, call_);
+    if (id.empty() && ours) services_.engine.remove(before.name, call_);
   }
   call_.check();
   if (id.empty()) id = make(companion, name);
@@ -183,7 +183,7 @@ void Companions::check_limits(const Companion& companion, const std::string& id)
   const Json seen = services_.engine.inspect(id, call_);
   const std::string why = difference_of(limits_from(companion), engine_limits(seen), services_.has_no_swap());
   if (why.empty()) return;
-  services_.engine.remove(id, true, true, call_);
+  services_.engine.remove(id, call_);
   record({companion.name, "", "", ""});
   throw sdk::Error(ISOGATE_UNAVAILABLE, "the Engine does not put its limits in force: " + why);
 }
@@ -246,7 +246,7 @@ void remove_companions(Services& services, const Owner& owner, int directory, co
     if (each.name.empty()) continue;
     const ContainerState state = find_recorded(services.engine, owner, each, call);
     if (!state.ours || state.name != each.name) continue;
-    net::unless_gone([&] { services.engine.remove(state.id, true, true, call); });
+    net::unless_gone([&] { services.engine.remove(state.id, call); });
   }
   write_companions(directory, {});
 }

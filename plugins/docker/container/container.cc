@@ -396,7 +396,7 @@ void Container::remove_surely(const std::string& which, const sdk::Call& call) {
   for (milliseconds pause{50};; pause = std::min(pause * 2, milliseconds(1'000))) {
     std::string why = "it is still there";
     try {
-      services_.engine.remove(which, true, true, budget);
+      services_.engine.remove(which, budget);
     } catch (const NetError& error) {
       if (error.status() == ISOGATE_NOT_FOUND) return;
       if (error.http_status() == 0) throw;

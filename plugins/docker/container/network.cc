@@ -48,7 +48,8 @@ struct Found {
 Found look_at_network(Services& services, const Owner& owner, const std::string& which,
                       const sdk::Call& call) {
   Json seen;
-  if (!net::unless_gone([&] { seen = services.engine.inspect_network(which, call); })) return {};
+  if (!net::unless_gone([&] { seen = services.engine.inspect(which, call, ObjectKind::kNetwork); }))
+    return {};
   const std::string id = seen.value("Id", "");
   if ((id != which && seen.value("Name", "") != which) || !carries(seen.value("Labels", Json()), owner))
     return {};
@@ -108,7 +109,7 @@ std::string prepare_network(Services& services, const Owner& owner, int director
   const std::string before = recorded(directory);
   const Found found = before.empty() ? Found{} : look_for_network(services, owner, before, call);
   if (found.there == There::kAsConfigured && found.id == before) return before;
-  if (found.there != There::kNo) services.engine.remove_network(found.id, call);
+  if (found.there != There::kNo) services.engine.remove(found.id, call, ObjectKind::kNetwork);
   forget(directory);
   if (services.config.internal && services.engine.info(call).podman)
     throw sdk::Error(ISOGATE_UNAVAILABLE, kNoInternal);
@@ -124,7 +125,8 @@ void remove_network(Services& services, const Owner& owner, int directory, const
   const std::string which = recorded(directory);
   if (which.empty()) return;
   const Found found = look_for_network(services, owner, which, call);
-  if (found.there != There::kNo) net::unless_gone([&] { services.engine.remove_network(found.id, call); });
+  if (found.there != There::kNo)
+    net::unless_gone([&] { services.engine.remove(found.id, call, ObjectKind::kNetwork); });
   forget(directory);
 }
 

@@ -50,7 +50,8 @@ Owner owner_of_runner(const Services& services) {
 // Whether it is there; one that is somebody else's is an error.
 bool is_there(Services& services, const Owner& owner, const std::string& volume, const sdk::Call& call) {
   Json seen;
-  if (!net::unless_gone([&] { seen = services.engine.inspect_volume(volume, call); })) return false;
+  if (!net::unless_gone([&] { seen = services.engine.inspect(volume, call, ObjectKind::kVolume); }))
+    return false;
   if (carries(seen.value("Labels", Json()), owner)) return true;
   throw sdk::Error(ISOGATE_UNAVAILABLE, "the volume " + volume + " is not this gateway's: it is left alone");
 }
@@ -64,7 +65,7 @@ void make_volume(Services& services, const Owner& owner, const std::string& volu
 
 // Gone already is OK.
 void remove(Services& services, const std::string& volume, const sdk::Call& call) {
-  net::unless_gone([&] { services.engine.remove_volume(volume, false, call); });
+  net::unless_gone([&] { services.engine.remove(volume, call, ObjectKind::kVolume); });
 }
 
 // Somebody may prune volumes at any time.
@@ -102,7 +103,7 @@ bool is_being_made(int directory) {
 bool remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget) {
   const auto seen = services.engine.find(name + ".filler", budget);
   if (!seen || !carries(seen->value("Config", Json::object()).value("Labels", Json()), owner)) return false;
-  net::unless_gone([&] { services.engine.remove(seen->value("Id", ""), true, true, budget); });
+  net::unless_gone([&] { services.engine.remove(seen->value("Id", ""), budget); });
   return true;
 }
 
@@ -132,7 +133,7 @@ void with_filler(Services& services, const Owner& owner, const std::string& name
     undo(false);
     throw;
   }
-  net::unless_gone([&] { services.engine.remove(id, true, true, budget); });
+  net::unless_gone([&] { services.engine.remove(id, budget); });
 }
 
 void fill_volumes(Services& services, const Owner& owner, const std::string& name,
@@ -217,11 +218,11 @@ void remove_workspace_volume(Services& services, const Owner& owner, int directo
 }
 
 void remove_copies(Services& services, const Owner& owner, const sdk::Call& call) {
-  const auto all = services.engine.list_volumes({{kLabelInstance, owner.instance},
-                                                 {kLabelBackend, owner.backend},
-                                                 {kLabelSandbox, owner.sandbox_id},
-                                                 {kLabelRole, "copy"}},
-                                                call);
+  const auto all = services.engine.list({{kLabelInstance, owner.instance},
+                                         {kLabelBackend, owner.backend},
+                                         {kLabelSandbox, owner.sandbox_id},
+                                         {kLabelRole, "copy"}},
+                                        call, ObjectKind::kVolume);
   for (const Json& each : all) {
     try {
       remove(services, each.value("Name", ""), call);

@@ -86,7 +86,8 @@ class DockerFaults : public Local {
     std::string all;
     for (const Json& each : engine_->list({{docker::kLabelInstance, Backend::instance}}, budget))
       all += " container " + each.at("Names").dump();
-    for (const Json& each : engine_->list_volumes({{docker::kLabelInstance, Backend::instance}}, budget))
+    for (const Json& each :
+         engine_->list({{docker::kLabelInstance, Backend::instance}}, budget, docker::ObjectKind::kVolume))
       if (each.at("Labels").value(docker::kLabelRole, "") != "runner")
         all += " volume " + each.at("Name").dump();
     const auto networks =
