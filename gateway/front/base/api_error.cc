@@ -1,5 +1,6 @@
 #include "gateway/front/base/api_error.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -12,40 +13,42 @@ struct CodeRow {
   std::string_view text;
   unsigned status;
   bool retryable;
+  RpcCode rpc;
 };
 
 // In the order of enum Code.
 constexpr std::array kCodes = {
-    CodeRow{"invalid_request", 400, false},
-    CodeRow{"unauthenticated", 401, false},
-    CodeRow{"permission_denied", 403, false},
-    CodeRow{"file_not_found", 404, false},
-    CodeRow{"sandbox_not_found", 404, false},
-    CodeRow{"exec_not_found", 404, false},
-    CodeRow{"not_found", 404, false},
-    CodeRow{"method_not_allowed", 405, false},
-    CodeRow{"request_timeout", 408, true},
-    CodeRow{"is_directory", 409, false},
-    CodeRow{"already_exists", 409, false},
-    CodeRow{"file_busy", 409, true},
-    CodeRow{"exec_ended", 409, false},
-    CodeRow{"already_attached", 409, true},
-    CodeRow{"sandbox_lost", 410, false},
-    CodeRow{"output_dropped", 410, false},
-    CodeRow{"file_too_large", 413, false},
-    CodeRow{"unsupported_media_type", 415, false},
-    CodeRow{"range_not_satisfiable", 416, false},
-    CodeRow{"misdirected_request", 421, false},
-    CodeRow{"rate_limited", 429, true},
-    CodeRow{"internal", 500, false},
-    CodeRow{"unsupported", 501, false},
-    CodeRow{"outcome_unknown", 502, false},
-    CodeRow{"port_closed", 502, true},
-    CodeRow{"backend_unavailable", 503, true},
-    CodeRow{"draining", 503, true},
-    CodeRow{"quota_exceeded", 507, false},
+    CodeRow{"invalid_request", 400, false, {"invalid_argument", 400}},
+    CodeRow{"unauthenticated", 401, false, {"unauthenticated", 401}},
+    CodeRow{"permission_denied", 403, false, {"permission_denied", 403}},
+    CodeRow{"file_not_found", 404, false, {"not_found", 404}},
+    CodeRow{"sandbox_not_found", 404, false, {"not_found", 404}},
+    CodeRow{"exec_not_found", 404, false, {"not_found", 404}},
+    CodeRow{"not_found", 404, false, {"not_found", 404}},
+    CodeRow{"method_not_allowed", 405, false, {"unimplemented", 501}},
+    CodeRow{"request_timeout", 408, true, {"deadline_exceeded", 504}},
+    CodeRow{"is_directory", 409, false, {"invalid_argument", 400}},
+    CodeRow{"already_exists", 409, false, {"already_exists", 409}},
+    CodeRow{"file_busy", 409, true, {"aborted", 409}},
+    CodeRow{"exec_ended", 409, false, {"not_found", 404}},
+    CodeRow{"already_attached", 409, true, {"aborted", 409}},
+    CodeRow{"sandbox_lost", 410, false, {"aborted", 409}},
+    CodeRow{"output_dropped", 410, false, {"data_loss", 500}},
+    CodeRow{"file_too_large", 413, false, {"out_of_range", 400}},
+    CodeRow{"unsupported_media_type", 415, false, {"invalid_argument", 415}},
+    CodeRow{"range_not_satisfiable", 416, false, {"invalid_argument", 400}},
+    CodeRow{"misdirected_request", 421, false, {"invalid_argument", 400}},
+    CodeRow{"rate_limited", 429, true, {"resource_exhausted", 429}},  // to SDKs: try again later
+    CodeRow{"internal", 500, false, {"internal", 500}},
+    CodeRow{"unsupported", 501, false, {"unimplemented", 501}},
+    CodeRow{"outcome_unknown", 502, false, {"unknown", 500}},
+    CodeRow{"port_closed", 502, true, {"unavailable", 503}},
+    CodeRow{"backend_unavailable", 503, true, {"unavailable", 503}},
+    CodeRow{"draining", 503, true, {"unavailable", 503}},
+    CodeRow{"quota_exceeded", 507, false, {"failed_precondition", 400}},
 };
 static_assert(kCodes.size() == kCodeCount);
+static_assert(std::ranges::none_of(kCodes, [](const CodeRow& each) { return each.rpc.status == 0; }));
 
 const CodeRow& row(Code code) { return kCodes[static_cast<size_t>(code)]; }
 
@@ -100,6 +103,8 @@ ApiError exhausted(const Error& error) {
 unsigned ApiError::http_status() const { return row(code).status; }
 
 std::string_view ApiError::code_text() const { return row(code).text; }
+
+RpcCode rpc_code(const ApiError& error) { return row(error.code).rpc; }
 
 std::string ApiError::body(std::string_view request_id) const {
   return opening() + (details_json.empty() ? "{}" : details_json) + closing(request_id);

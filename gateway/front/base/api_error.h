@@ -11,7 +11,8 @@
 
 namespace isogate::front {
 
-// The stable codes of the contract. `kCodes` in the source gives each its text, status and retryable.
+// The stable codes of the contract. `kCodes` in the source gives each its text, status, retryable and
+// RpcCode.
 enum class Code {
   kInvalidRequest,
   kUnauthenticated,
@@ -59,6 +60,13 @@ struct ApiError {
   [[nodiscard]] std::string opening() const;
   [[nodiscard]] static std::string closing(std::string_view request_id);
 };
+
+// In the Connect protocol (connectrpc.com/docs/protocol), as E2B's SDKs know it.
+struct RpcCode {
+  std::string_view text;
+  unsigned status = 0;  // of the answer to a single message
+};
+RpcCode rpc_code(const ApiError& error);
 
 ApiError invalid_request(std::string message);
 ApiError draining();

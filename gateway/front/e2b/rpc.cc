@@ -19,56 +19,6 @@ constexpr std::chrono::seconds kKeepalive{90}, kLeastKeepalive{1};
 
 }  // namespace
 
-RpcCode rpc_code(const ApiError& error) {
-  switch (error.code) {
-    case Code::kInvalidRequest:
-    case Code::kIsDirectory:
-    case Code::kRangeNotSatisfiable:
-    case Code::kMisdirectedRequest:
-      return {"invalid_argument", 400};
-    case Code::kUnauthenticated:
-      return {"unauthenticated", 401};
-    case Code::kPermissionDenied:
-      return {"permission_denied", 403};
-    case Code::kFileNotFound:
-    case Code::kSandboxNotFound:
-    case Code::kExecNotFound:
-    case Code::kExecEnded:
-    case Code::kNotFound:
-      return {"not_found", 404};
-    case Code::kMethodNotAllowed:
-    case Code::kUnsupported:
-      return {"unimplemented", 501};
-    case Code::kAlreadyExists:
-      return {"already_exists", 409};
-    case Code::kFileBusy:
-    case Code::kAlreadyAttached:
-    case Code::kSandboxLost:
-      return {"aborted", 409};
-    case Code::kOutputDropped:
-      return {"data_loss", 500};
-    case Code::kFileTooLarge:
-      return {"out_of_range", 400};
-    case Code::kQuotaExceeded:
-      return {"failed_precondition", 400};
-    case Code::kRateLimited:  // to SDKs: try again later
-      return {"resource_exhausted", 429};
-    case Code::kUnsupportedMediaType:
-      return {"invalid_argument", 415};
-    case Code::kRequestTimeout:
-      return {"deadline_exceeded", 504};
-    case Code::kPortClosed:
-    case Code::kBackendUnavailable:
-    case Code::kDraining:
-      return {"unavailable", 503};
-    case Code::kOutcomeUnknown:
-      return {"unknown", 500};
-    case Code::kInternal:
-      break;
-  }
-  return {"internal", 500};
-}
-
 bool is_rpc(const Route& route) {
   return route.path.starts_with("/process.") || route.path.starts_with("/filesystem.");
 }

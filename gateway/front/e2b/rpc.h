@@ -16,11 +16,6 @@
 
 namespace isogate::front::e2b {
 
-struct RpcCode {
-  std::string_view text;
-  unsigned status = 500;  // of the answer to a single message
-};
-RpcCode rpc_code(const ApiError& error);
 bool is_rpc(const Route& route);
 
 // Why a stream ends when its sandbox ends, in words that SDKs look for.
