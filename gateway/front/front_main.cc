@@ -8,6 +8,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +25,6 @@
 #include "gateway/front/control.h"
 #include "gateway/front/e2b/listener.h"
 #include "gateway/front/exec/long_execs.h"
-#include "gateway/front/http/access_log.h"
 #include "gateway/front/http/cors.h"
 #include "gateway/front/http/server.h"
 #include "gateway/front/sidecar.h"
@@ -100,6 +100,49 @@ LimitsConfig admitted(LimitsConfig limits) {
   if (limits.max_connections_per_peer == 0)
     limits.max_connections_per_peer = std::max(all - std::max(all / 4, 1u), 1u);
   return limits;
+}
+
+// Whole microseconds: three digits are enough, and short in a line.
+double ms_between(RequestEnd::Time from, RequestEnd::Time to) {
+  if (from == RequestEnd::Time{} || to < from) return 0;
+  return std::round(std::chrono::duration<double, std::micro>(to - from).count()) / 1000;
+}
+
+// What any peer can send at any rate may be counted.
+bool is_counted(const Exchange& exchange, unsigned status) {
+  return exchange.principal.key_name.empty() || status == 400 || status == 429;
+}
+
+// The log's line per request. See docs/operations.md for its fields.
+void log_request(PeerLines& peer_lines, const Exchange& exchange, std::string_view operation,
+                 const std::string& peer, const RequestEnd& end) {
+  const auto answered = end.answered == RequestEnd::Time{} ? end.ended : end.answered;
+  if (is_counted(exchange, end.status) && !peer_lines.admit(peer, std::to_string(end.status), end.ended))
+    return;
+  if (!end.refused.empty()) {
+    log::record("request", {{"request_id", exchange.request_id},
+                            {"peer", log::Own{peer}},
+                            {"operation", log::Own{operation}},
+                            {"status", end.status},
+                            {"refused", end.refused},
+                            {"code", log::Own{exchange.error_code}},
+                            {"head_ms", ms_between(end.began, end.asked)}});
+    return;
+  }
+  log::record("request", {{"request_id", log::Own{exchange.request_id}},
+                          {"peer", log::Own{peer}},
+                          {"key", log::Own{exchange.principal.key_name}},
+                          {"tenant", log::Own{exchange.principal.tenant}},
+                          {"agent_id", exchange.agent},
+                          {"operation", log::Own{operation}},
+                          {"status", end.status},
+                          {"complete", end.complete},
+                          {"code", log::Own{exchange.error_code}},
+                          {"bytes_in", end.bytes_in},
+                          {"bytes_out", end.bytes_out},
+                          {"head_ms", ms_between(end.began, end.asked)},
+                          {"work_ms", ms_between(end.asked, answered)},
+                          {"send_ms", ms_between(answered, end.ended)}});
 }
 
 // The front's life: from the supervisor's `start` to `drained`.
