@@ -8,12 +8,112 @@
 #include "lib/loopback.h"
 #include "lib/text.h"
 #include "plugins/k8s/client/api_error.h"
-#include "plugins/k8s/client/kubeconfig/kubeconfig_entry.h"
 
 namespace isogate::k8s {
 namespace {
 
 using nlohmann::json;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+sdk::Error mistake(const std::string& path, const std::string& why) {
+  return {ISOGATE_INVALID_ARGUMENT, "cannot use kubeconfig `" + path + "`: " + why};
+}
+
+// A part of a kubeconfig (a cluster, a user, a context) with its place, for messages without values. A field
+// of another kind throws ISOGATE_INVALID_ARGUMENT; absent and null are empty.
+class KubeconfigEntry {
+ public:
+  KubeconfigEntry(std::string path, std::string what, const YAML::Node& node)
+      : path_(std::move(path)), what_(std::move(what)), node_(node.IsDefined() ? node : YAML::Node()) {
+    if (!node_.IsMap() && !node_.IsNull()) throw k8s::mistake(path_, what_ + " is no object");
+  }
+
+  [[nodiscard]] std::string text(const char* field) const { return scalar(at(field), field); }
+
+  [[nodiscard]] bool flag(const char* field) const {
+    const std::string word = text(field);
+    if (!word.empty() && word != "true" && word != "false") throw mistake(field, "is neither true nor false");
+    return word == "true";
+  }
+
+  [[nodiscard]] std::string data(const char* field) const {  // base64, decoded
+    std::string encoded = text(field);
+    std::erase_if(encoded, [](char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; });
+    auto bytes = base64_decode(encoded);
+    if (!bytes) throw mistake(field, "is no base64");
+    return std::move(*bytes);
+  }
+
+  [[nodiscard]] std::string file(const char* field) const {  // relative to the kubeconfig's directory
+    const std::string name = text(field), directory = path_.substr(0, path_.rfind('/') + 1);
+    return name.empty() || name[0] == '/' ? name : (directory.empty() ? "./" : directory) + name;
+  }
+
+  [[nodiscard]] std::vector<std::string> texts(const char* field) const {
+    std::vector<std::string> all;
+    for (const YAML::Node& each : list(field)) all.push_back(scalar(each, field));
+    return all;
+  }
+
+  [[nodiscard]] Pairs variables(const char* field) const {  // [{name: …, value: …}]
+    Pairs all;
+    for (const YAML::Node& each : list(field)) {
+      const KubeconfigEntry one(path_, where(field), each);
+      all.emplace_back(one.text("name"), one.text("value"));
+      const std::string& name = all.back().first;
+      if (name.empty() || name.find('=') != std::string::npos)
+        throw mistake(field, "has a variable without name");
+    }
+    return all;
+  }
+
+  [[nodiscard]] Pairs lists(const char* field) const {  // {key: [value, …]}, a pair for each value
+    Pairs all;
+    const YAML::Node map = at(field);
+    if (!map.IsNull() && !map.IsMap()) throw mistake(field, "is no object");
+    for (const auto& pair : map) {
+      const std::string key = scalar(pair.first, field);
+      if (!pair.second.IsSequence()) throw mistake(field, "is no object of lists");
+      for (const YAML::Node& value : pair.second) all.emplace_back(key, scalar(value, field));
+    }
+    return all;
+  }
+
+  [[nodiscard]] bool has(const char* field) const { return !at(field).IsNull(); }
+  [[nodiscard]] KubeconfigEntry child(const char* field) const { return {path_, where(field), at(field)}; }
+  [[nodiscard]] const YAML::Node& node() const { return node_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+  [[nodiscard]] std::string where(const std::string& field) const {  // "cluster `x`: certificate-authority"
+    return what_.empty() ? field : what_ + ": " + field;
+  }
+
+  [[nodiscard]] sdk::Error mistake(const std::string& field, const std::string& why) const {
+    return k8s::mistake(path_, where(field) + " " + why);
+  }
+
+ private:
+  [[nodiscard]] YAML::Node at(const char* field) const {
+    if (!node_.IsMap()) return {};
+    const YAML::Node found = node_[field];  // of a const one [] adds nothing
+    return found.IsDefined() ? found : YAML::Node();
+  }
+
+  [[nodiscard]] YAML::Node list(const char* field) const {  // null: it is absent
+    YAML::Node found = at(field);
+    if (!found.IsNull() && !found.IsSequence()) throw mistake(field, "is no list");
+    return found;
+  }
+
+  [[nodiscard]] std::string scalar(const YAML::Node& node, const char* field) const {
+    if (node.IsNull()) return {};
+    if (!node.IsScalar()) throw mistake(field, "is no text");
+    return node.Scalar();
+  }
+
+  std::string path_, what_;
+  YAML::Node node_;
+};
 
 // The files' stanzas.
 class Merged {
