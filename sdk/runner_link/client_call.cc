@@ -71,7 +71,6 @@ void ClientCall::wait() {
 void ClientCall::handle_watched() {
   if (watched_[kOut].revents != 0 || watched_[kErr].revents != 0) push();
   if (watched_[kCancel].revents != 0) return cancel();
-  if (watched_[kDetach].revents != 0 && plan_.detach_cancels) return cancel();
   if (watched_[kDetach].revents != 0) detach();
   if (watched_[kControl].revents != 0) forward_control();
   if (watched_[kFeed].revents != 0) feed();

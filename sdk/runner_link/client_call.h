@@ -32,11 +32,10 @@ struct Plan {
   int complete_fd = -1;
   Clock::time_point until = kForEver;  // then it is abandoned
   // CONNECT
-  int ready_fd = -1;            // an eventfd, for READY
-  int ends_fd = -1;             // a socket, where out_fds[0] is one: END of stdout is its shutdown
-  bool is_kept = false;         // an exec that outlives this call
-  int detach_fd = -1;           // readable: this call leaves it running
-  bool detach_cancels = false;  // it cannot be left running, and is cancelled
+  int ready_fd = -1;     // an eventfd, for READY
+  int ends_fd = -1;      // a socket, where out_fds[0] is one: END of stdout is its shutdown
+  bool is_kept = false;  // an exec that outlives this call
+  int detach_fd = -1;    // readable: this call leaves it running
   bool rejoins = false;
   int state_fd = -1;      // a pipe, for REJOINED
   int input_end_fd = -1;  // readable: the end of the feed is that of the program's input

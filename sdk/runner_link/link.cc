@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <utility>
 
 #include "client_call.h"
@@ -38,6 +38,14 @@ Plan plan_of(const isogate_exec_request& request) {
           .control_fd = request.control_fd};
 }
 
+Plan plan_of(const isogate_exec_request& request, const isogate_kept_exec& kept) {
+  Plan plan = plan_of(request);
+  plan.is_kept = true;
+  plan.detach_fd = kept.detach_fd;
+  plan.input_end_fd = kept.input_end_fd;
+  return plan;
+}
+
 uint64_t number(uint64_t from_runner) { return std::min<uint64_t>(from_runner, INT64_MAX); }
 
 class Link final : public RunnerLink {
@@ -49,7 +57,6 @@ class Link final : public RunnerLink {
     isogate_runner_hello hello{};
     connection_.greet(bound, hello);
     passes_ = connection_.carries_descriptors() && (hello.flags & ISOGATE_RUNNER_HAS_DESCRIPTORS) != 0;
-    minor_ = std::min(hello.minor, static_cast<uint16_t>(ISOGATE_RUNNER_MINOR));
     peer_.pid = hello.pid;
     peer_.uid = hello.uid;
     peer_.is_init = (hello.flags & ISOGATE_RUNNER_IS_INIT) != 0;
@@ -70,7 +77,7 @@ class Link final : public RunnerLink {
     change(call, ISOGATE_RUNNER_MKDIR, request);
   }
   void move(const Call& call, const isogate_file_request& request) override {
-    change(call, ISOGATE_RUNNER_MOVE, sparing(call, request, request.path_to));
+    change(call, ISOGATE_RUNNER_MOVE, request);
   }
   void remove(const Call& call, const isogate_file_request& request) override {
     change(call, ISOGATE_RUNNER_REMOVE, request);
@@ -97,9 +104,6 @@ class Link final : public RunnerLink {
         fds, [&](std::string& out, uint32_t stream) { append(out, stream, flags, verb, request); });
   }
 
-  // The request as this runner understands it: one before 1.6 replaces read-only files without being asked.
-  isogate_file_request sparing(const Call& call, const isogate_file_request& request, isogate_str replaced);
-
   void change(const Call& call, uint32_t verb, const isogate_file_request& request) {
     check(request);
     ClientCall client_call(connection_, call, {.kind = Kind::kChanges});
@@ -111,19 +115,13 @@ class Link final : public RunnerLink {
 
   const int64_t user_;  // of programs; -1: not known
   mutable Connection connection_;
-  // `passed`: descriptors that go with the request. `kept`: null where the runner keeps no execs.
+  // `passed`: descriptors that go with the request. `kept`: null for exec().
   void run(const Call& call, const isogate_exec_request& request, const isogate_kept_exec* kept,
            const Plan& plan, std::span<const int> passed, isogate_exec_result& result);
-  void check_exec(const isogate_exec_request& request) const;
   void take_end(const ClientCall& client_call, const isogate_runner_result& answer,
                 isogate_exec_result& result);
 
-  [[nodiscard]] LimitForm limit_form() const {
-    return minor_ >= 4 ? LimitForm::kList : minor_ >= 3 ? LimitForm::kFixed : LimitForm::kNone;
-  }
-
   bool passes_ = false;
-  uint16_t minor_ = 0;
   std::atomic<bool> spent_{false};
   Peer peer_;
 };
@@ -134,7 +132,7 @@ void Link::run(const Call& call, const isogate_exec_request& request, const isog
   const auto fill = [&](std::string& out, uint32_t stream) {
     if (plan.rejoins) return append_rejoin(out, stream, request);
     const uint16_t flags = passed.empty() ? 0 : ISOGATE_RUNNER_WITH_DESCRIPTORS;
-    append(out, stream, flags, request, limit_form(), kept);
+    append(out, stream, flags, request, kept);
   };
   try {
     take_end(client_call, client_call.run(passed, fill), result);
@@ -147,7 +145,6 @@ void Link::run(const Call& call, const isogate_exec_request& request, const isog
 }
 
 bool Link::prove(std::chrono::milliseconds patience) {
-  if (minor_ < 1) return false;
   const isogate_call nobody{sizeof(isogate_call), -1, INT64_MAX, {}};
   const Call call(nobody);
   ClientCall client_call(connection_, call, {.kind = Kind::kReads, .until = Clock::now() + patience});
@@ -160,14 +157,8 @@ bool Link::prove(std::chrono::milliseconds patience) {
   return true;
 }
 
-void Link::check_exec(const isogate_exec_request& request) const {
-  check(request, peer_.has_pty, limit_form());
-  if ((request.flags & ISOGATE_EXEC_MERGE_STDERR) != 0 && minor_ < 5)
-    throw Error(ISOGATE_UNSUPPORTED, "the runner of this sandbox cannot merge stderr: it is an older one");
-}
-
 void Link::exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
-  check_exec(request);
+  check(request, peer_.has_pty);
   Plan plan = plan_of(request);
   std::array<int, 3> passed{};
   size_t count = 0;
@@ -180,31 +171,19 @@ void Link::exec(const Call& call, const isogate_exec_request& request, isogate_e
 }
 
 // Its bytes go in frames, which the runner keeps: the program outlives every descriptor of this process.
-// An older runner ends it with its connection: it is left by being cancelled.
 void Link::start_kept(const Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
                       isogate_exec_result& result) {
-  check_exec(request);
-  Plan plan = plan_of(request);
-  plan.detach_fd = kept.detach_fd;
-  plan.is_kept = minor_ >= 7;
-  plan.detach_cancels = !plan.is_kept;
-  if (plan.is_kept) {
-    check(request, kept, true);
-    plan.input_end_fd = kept.input_end_fd;
-  }
-  run(call, request, plan.is_kept ? &kept : nullptr, plan, {}, result);
+  check(request, peer_.has_pty);
+  check(request, kept, true);
+  run(call, request, &kept, plan_of(request, kept), {}, result);
 }
 
 void Link::rejoin(const Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
                   isogate_exec_result& result) {
-  if (minor_ < 7)
-    throw Error(ISOGATE_NOT_FOUND, "the runner of this sandbox keeps no execs: it is an older one");
   check(request, kept, false);
-  Plan plan = plan_of(request);
-  plan.is_kept = plan.rejoins = true;
-  plan.detach_fd = kept.detach_fd;
+  Plan plan = plan_of(request, kept);
+  plan.rejoins = true;
   plan.state_fd = kept.state_fd;
-  plan.input_end_fd = kept.input_end_fd;
   run(call, request, &kept, plan, {}, result);
 }
 
@@ -239,7 +218,7 @@ void Link::read(const Call& call, const isogate_file_request& request, isogate_e
   ClientCall client_call(connection_, call, plan);
   const auto& answer = run_file(client_call, ISOGATE_RUNNER_READ, request, passes_ ? request.fd : -1);
   isogate_runner_result found = answer;
-  const bool has_no_size = minor_ >= 2 && found.entry_size == ISOGATE_SIZE_UNKNOWN;
+  const bool has_no_size = found.entry_size == ISOGATE_SIZE_UNKNOWN;
   if (has_no_size) found.entry_size = 0;
   take_entry(found, entry);
   if (entry.type != ISOGATE_ENTRY_REGULAR) connection_.refuse("it read what is no file");
@@ -252,34 +231,8 @@ void Link::read(const Call& call, const isogate_file_request& request, isogate_e
     throw Error(ISOGATE_IO, "the file's bytes did not come whole");
 }
 
-isogate_file_request Link::sparing(const Call& call, const isogate_file_request& request,
-                                   isogate_str replaced) {
-  if (minor_ >= 6) return request;
-  isogate_file_request known = request;
-  known.flags &= ~ISOGATE_FILE_REPLACE;
-  if ((request.flags & (ISOGATE_FILE_REPLACE | ISOGATE_FILE_EXCLUSIVE)) != 0) return known;
-  const isogate_file_request look{.struct_size = sizeof(isogate_file_request),
-                                  .scope = request.scope,
-                                  .path = replaced,
-                                  .user = request.user,
-                                  .fd = -1,
-                                  .complete_fd = -1};
-  isogate_entry there{};
-  try {
-    stat(call, look, there);
-  } catch (const Error& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return known;
-  }
-  if (there.type == ISOGATE_ENTRY_REGULAR && (there.mode & S_IWUSR) == 0)
-    throw Error(ISOGATE_PERMISSION_DENIED,
-                "a read-only file is there; `replace=true` replaces it all the same", EACCES);
-  return known;
-}
-
-uint64_t Link::write(const Call& call, const isogate_file_request& asked) {
-  check(asked);
-  const isogate_file_request request = sparing(call, asked, asked.path);
+uint64_t Link::write(const Call& call, const isogate_file_request& request) {
+  check(request);
   // The end of a pipe's writer can be seen without reading it; of anything else only by reading.
   const bool passes = passes_ && (request.complete_fd < 0 || is_pipe(request.fd));
   Plan plan{.kind = Kind::kChanges, .has_body = true, .complete_fd = request.complete_fd};
@@ -318,6 +271,7 @@ void Link::take_entry(const isogate_runner_result& from, isogate_entry& to) {
 
 void Link::take_limits(std::string_view from, isogate_evidence& to) {
   isogate_runner_limit limit{};
+  to.limit_count = 0;
   while (to.limit_count < ISOGATE_EVIDENCE_LIMITS_MAX && take(from, limit))
     add_limit(to, limit.id, limit.value);
   if (!from.empty()) connection_.refuse("limits of a wrong size");
@@ -326,21 +280,14 @@ void Link::take_limits(std::string_view from, isogate_evidence& to) {
 void Link::evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) {
   check(request);
   ClientCall client_call(connection_, call, {.kind = Kind::kReads});
-  const bool all = minor_ >= 1;
   const isogate_runner_result& answer =
-      client_call.run({}, [&](std::string& frame, uint32_t stream) { append(frame, stream, request, all); });
+      client_call.run({}, [&](std::string& frame, uint32_t stream) { append(frame, stream, request); });
   out.flags = answer.evidence_flags & kEvidence;
-  if (!all && request.gateway_listeners.len != 0) out.flags &= ~ISOGATE_EVIDENCE_NETWORK;
   measured(out) = measured(answer);
-  out.limit_count = 0;
-  if (minor_ >= 4) return take_limits(client_call.attached(), out);
-  add_limit(out, ISOGATE_LIMIT_MEMORY_BYTES, answer.limit_memory_bytes);
-  add_limit(out, ISOGATE_LIMIT_CPU_MILLIS, answer.limit_cpu_millis);
-  add_limit(out, ISOGATE_LIMIT_PIDS, answer.limit_pids);
+  take_limits(client_call.attached(), out);
 }
 
 void Link::disk_use(const Call& call, isogate_disk_use& out) {
-  if (minor_ < 5) throw Error(ISOGATE_UNSUPPORTED, "this runner cannot say how much disk a sandbox uses");
   const isogate_file_request request{
       .struct_size = sizeof(isogate_file_request), .fd = -1, .complete_fd = -1};
   ClientCall client_call(connection_, call, {.kind = Kind::kReads});
@@ -357,7 +304,6 @@ void Link::disk_use(const Call& call, isogate_disk_use& out) {
 
 // The records go to the host unread: it checks what comes from a backend.
 void Link::watch(const Call& call, const isogate_file_request& request) {
-  if (minor_ < 6) throw Error(ISOGATE_UNSUPPORTED, "this runner cannot watch directories");
   check(request);
   Plan plan{.kind = Kind::kReads, .ends_with_reader = !passes_};
   if (!passes_) plan.out_fds[0] = request.fd;
@@ -374,9 +320,6 @@ void Link::watch(const Call& call, const isogate_file_request& request) {
 // What is lost once the connection was there is not to be tried again.
 void Link::connect_to_port(const Call& call, const isogate_connect_request& request) {
   check(request);
-  if (minor_ < 6)
-    throw Error(ISOGATE_UNSUPPORTED,
-                "the runner of this sandbox cannot connect to ports: it is an older one");
   Plan plan{.kind = Kind::kReads, .ready_fd = request.ready_fd};
   if (!passes_) {
     plan.feed_fd = plan.out_fds[0] = plan.ends_fd = request.stream_fd;

@@ -34,8 +34,8 @@ class Strings {
 
 constexpr uint32_t kExecFlags = ISOGATE_RUNNER_EXEC_PTY | ISOGATE_RUNNER_EXEC_STDIN |
                                 ISOGATE_RUNNER_EXEC_STDOUT | ISOGATE_RUNNER_EXEC_STDERR |
-                                ISOGATE_RUNNER_EXEC_LIMITS_1_3 | ISOGATE_RUNNER_EXEC_LIMITS |
-                                ISOGATE_RUNNER_EXEC_MERGE_STDERR | ISOGATE_RUNNER_EXEC_KEEP;
+                                ISOGATE_RUNNER_EXEC_LIMITS | ISOGATE_RUNNER_EXEC_MERGE_STDERR |
+                                ISOGATE_RUNNER_EXEC_KEEP;
 constexpr uint32_t kRequestFlags = ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR;
 
 bool parse_limits(std::string_view& payload, ExecOrder& order) {
@@ -48,17 +48,6 @@ bool parse_limits(std::string_view& payload, ExecOrder& order) {
     if (!take(payload, limit) || limit.reserved != 0) return false;
     order.limits.push_back({limit.id, 0, limit.value});
   }
-  return true;
-}
-
-bool parse_fixed_limits(std::string_view& payload, ExecOrder& order) {
-  isogate_runner_limits_1_3 sent{};
-  if (!take(payload, sent) || sent.sampled > 1 || sent.reserved != 0) return false;
-  order.limits_sampled = sent.sampled == 1;
-  for (const isogate_limit& limit : {isogate_limit{ISOGATE_LIMIT_MEMORY_BYTES, 0, sent.memory_bytes},
-                                     isogate_limit{ISOGATE_LIMIT_CPU_MILLIS, 0, sent.cpu_millis},
-                                     isogate_limit{ISOGATE_LIMIT_PIDS, 0, sent.pids}})
-    if (limit.value != 0) order.limits.push_back(limit);
   return true;
 }
 
@@ -97,33 +86,19 @@ uint32_t stream_flags(const isogate_exec_request& request) {
 
 constexpr uint64_t kMostLimits = 256;
 
-uint64_t fixed(const isogate_exec_request& request, uint32_t id) { return limit_of(limits_of(request), id); }
-
-isogate_runner_limits_1_3 fixed_limits(const isogate_exec_request& request, uint32_t sampled) {
-  return {fixed(request, ISOGATE_LIMIT_MEMORY_BYTES), fixed(request, ISOGATE_LIMIT_CPU_MILLIS),
-          fixed(request, ISOGATE_LIMIT_PIDS), sampled, 0};
-}
-
 // What the runner cannot enforce it refuses itself.
-void check_limits(const isogate_exec_request& request, LimitForm form) {
+void check_limits(const isogate_exec_request& request) {
   if (request.limit_count > kMostLimits) invalid("there are too many limits");
-  for (const isogate_limit& limit : limits_of(request)) {
-    const bool is_fixed = limit.id == ISOGATE_LIMIT_MEMORY_BYTES || limit.id == ISOGATE_LIMIT_CPU_MILLIS ||
-                          limit.id == ISOGATE_LIMIT_PIDS;
-    if (form == LimitForm::kNone || (form == LimitForm::kFixed && !is_fixed))
-      throw Error(ISOGATE_UNSUPPORTED,
-                  "the runner of this sandbox cannot limit that for a single exec: it is an older one");
-  }
   check_well_formed(limits_of(request));
 }
 
 }  // namespace
 
-void check(const isogate_exec_request& request, bool has_pty, LimitForm limits) {
+void check(const isogate_exec_request& request, bool has_pty) {
   if ((request.flags & ~kRequestFlags) != 0 || request.reserved != 0)
     invalid("the request has unknown flags");
   if (request.argc == 0) invalid("argv is empty");
-  check_limits(request, limits);
+  check_limits(request);
   if ((request.flags & ISOGATE_EXEC_PTY) != 0 && !has_pty)
     throw Error(ISOGATE_UNSUPPORTED, "the runner of this sandbox cannot give a terminal");
   Room room(ISOGATE_RUNNER_MAX_REQUEST - sizeof(isogate_runner_exec) - sizeof(isogate_runner_limits) -
@@ -172,24 +147,21 @@ std::array<int, 3> streams_of(const isogate_exec_request& request) {
 }
 
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isogate_exec_request& request,
-            LimitForm limits, const isogate_kept_exec* kept) {
+            const isogate_kept_exec* kept) {
   isogate_runner_exec head{};
   if (kept != nullptr) head.flags |= ISOGATE_RUNNER_EXEC_KEEP;
   if ((request.flags & ISOGATE_EXEC_PTY) != 0) head.flags |= ISOGATE_RUNNER_EXEC_PTY;
   if ((request.flags & ISOGATE_EXEC_MERGE_STDERR) != 0) head.flags |= ISOGATE_RUNNER_EXEC_MERGE_STDERR;
   head.flags |= stream_flags(request);
-  const bool as_list = limits == LimitForm::kList;
-  if (request.limit_count != 0)
-    head.flags |= as_list ? ISOGATE_RUNNER_EXEC_LIMITS : ISOGATE_RUNNER_EXEC_LIMITS_1_3;
+  if (request.limit_count != 0) head.flags |= ISOGATE_RUNNER_EXEC_LIMITS;
   head.argc = static_cast<uint32_t>(request.argc);
   head.envc = static_cast<uint32_t>(request.envc);
   head.rows = request.rows;
   head.cols = request.cols;
   FrameWriter frame(out, ISOGATE_RUNNER_EXEC, stream, frame_flags);
   frame.add(head);
-  const uint32_t sampled = (request.flags & ISOGATE_EXEC_LIMITS_SAMPLED) != 0 ? 1 : 0;
-  if (request.limit_count != 0 && !as_list) frame.add(fixed_limits(request, sampled));
-  if (request.limit_count != 0 && as_list) {
+  if (request.limit_count != 0) {
+    const uint32_t sampled = (request.flags & ISOGATE_EXEC_LIMITS_SAMPLED) != 0 ? 1 : 0;
     frame.add(isogate_runner_limits{static_cast<uint32_t>(request.limit_count), sampled});
     for (const isogate_limit& limit : limits_of(request))
       frame.add(isogate_runner_limit{limit.id, 0, limit.value});
@@ -224,18 +196,16 @@ void append(std::string& out, uint32_t stream, uint16_t frame_flags, uint32_t ve
       .text(view(request.user));
 }
 
-void append(std::string& out, uint32_t stream, const isogate_evidence_request& request, bool listeners) {
-  FrameWriter frame(out, ISOGATE_RUNNER_EVIDENCE, stream);
-  frame.add(isogate_runner_measure{request.gateway_port, 0}).text(view(request.gateway_address));
-  if (listeners) frame.text(view(request.gateway_listeners));
+void append(std::string& out, uint32_t stream, const isogate_evidence_request& request) {
+  FrameWriter(out, ISOGATE_RUNNER_EVIDENCE, stream)
+      .add(isogate_runner_measure{request.gateway_port, 0})
+      .text(view(request.gateway_address))
+      .text(view(request.gateway_listeners));
 }
 
 bool parse(std::string_view payload, ExecOrder& order) {
   if (!take(payload, order.head) || (order.head.flags & ~kExecFlags) != 0) return false;
-  const bool is_fixed = (order.head.flags & ISOGATE_RUNNER_EXEC_LIMITS_1_3) != 0;
-  const bool is_list = (order.head.flags & ISOGATE_RUNNER_EXEC_LIMITS) != 0;
-  if (is_fixed && (is_list || !parse_fixed_limits(payload, order))) return false;
-  if (is_list && !parse_limits(payload, order)) return false;
+  if ((order.head.flags & ISOGATE_RUNNER_EXEC_LIMITS) != 0 && !parse_limits(payload, order)) return false;
   const bool merged = (order.head.flags & ISOGATE_RUNNER_EXEC_MERGE_STDERR) != 0;
   if (merged && (order.head.flags & ISOGATE_RUNNER_EXEC_STDERR) != 0) return false;
   if ((order.head.flags & ISOGATE_RUNNER_EXEC_KEEP) != 0 &&
@@ -268,7 +238,7 @@ bool parse(std::string_view payload, MeasureOrder& order) {
   if (!take(payload, order.head)) return false;
   Strings strings(payload);
   order.gateway_address = strings.next();
-  if (!strings.complete()) order.listeners = strings.next();
+  order.listeners = strings.next();
   return strings.complete() && order.head.gateway_port <= 0xffff;
 }
 

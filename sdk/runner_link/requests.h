@@ -14,12 +14,9 @@
 
 namespace isogate::sdk::link {
 
-// The limits that the runner accepts: a list since 1.4, only three kinds in 1.3.
-enum class LimitForm { kNone, kFixed, kList };
-
 // check() throws ISOGATE_INVALID_ARGUMENT or ISOGATE_UNSUPPORTED for what cannot be sent; what it accepts
 // fits into a frame.
-void check(const isogate_exec_request& request, bool has_pty, LimitForm limits);
+void check(const isogate_exec_request& request, bool has_pty);
 void check(const isogate_file_request& request);
 void check(const isogate_evidence_request& request);
 void check(const isogate_connect_request& request);
@@ -30,19 +27,18 @@ std::array<int, 3> streams_of(const isogate_exec_request& request);
 
 // `kept`: with EXEC_KEEP; may be null.
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isogate_exec_request& request,
-            LimitForm limits, const isogate_kept_exec* kept);
+            const isogate_kept_exec* kept);
 void append_rejoin(std::string& out, uint32_t stream, const isogate_exec_request& request);
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, uint32_t verb,
             const isogate_file_request& request);
-// `listeners`: whether the runner takes them (1.1).
-void append(std::string& out, uint32_t stream, const isogate_evidence_request& request, bool listeners);
+void append(std::string& out, uint32_t stream, const isogate_evidence_request& request);
 
 // What isogate_evidence and isogate_runner_result have in common.
 template <typename Measured>
 auto measured(Measured& of) {
   return std::tie(of.uid, of.gid, of.no_new_privs, of.seccomp_mode, of.cap_inheritable, of.cap_permitted,
-                  of.cap_effective, of.cap_bounding, of.cap_ambient, of.ns_mnt, of.ns_pid, of.ns_net, of.ns_ipc,
-                  of.ns_uts, of.ns_user, of.ns_cgroup, of.visible_processes);
+                  of.cap_effective, of.cap_bounding, of.cap_ambient, of.ns_mnt, of.ns_pid, of.ns_net,
+                  of.ns_ipc, of.ns_uts, of.ns_user, of.ns_cgroup, of.visible_processes);
 }
 
 // The contents of a client's frames. parse() is pure; false: the payload breaks the protocol's layout.
@@ -71,7 +67,7 @@ bool parse(std::string_view payload, FileOrder& order);
 struct MeasureOrder {
   isogate_runner_measure head{};
   std::string gateway_address;
-  std::string listeners;  // as in isogate_evidence_request; empty from a client older than 1.1
+  std::string listeners;  // as in isogate_evidence_request
 };
 bool parse(std::string_view payload, MeasureOrder& order);
 

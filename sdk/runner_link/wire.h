@@ -21,7 +21,7 @@ static_assert(sizeof(isogate_runner_exec) == 24 && sizeof(isogate_runner_file) =
 static_assert(sizeof(isogate_runner_limit) == 16 && sizeof(isogate_runner_limits) == 8);
 static_assert(sizeof(isogate_runner_connect) == 8);
 static_assert(sizeof(isogate_runner_measure) == 8 && sizeof(isogate_runner_channel) == 8);
-static_assert(sizeof(isogate_runner_entry) == 32 && sizeof(isogate_runner_result) == 224);
+static_assert(sizeof(isogate_runner_entry) == 32 && sizeof(isogate_runner_result) == 200);
 
 // How the other end broke the protocol, for a person; nullptr: it did not.
 using Fault = const char*;

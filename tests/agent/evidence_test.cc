@@ -61,6 +61,16 @@ Fd listen_locally(uint16_t& port) {
   return socket;
 }
 
+// 0: it is not among them.
+uint64_t limit_in(const std::string& limits, uint32_t id) {
+  isogate_runner_limit limit{};
+  for (size_t at = 0; at + sizeof limit <= limits.size(); at += sizeof limit) {
+    std::memcpy(&limit, limits.data() + at, sizeof limit);
+    if (limit.id == id) return limit.value;
+  }
+  return 0;
+}
+
 TEST(AgentEvidence, IsWhatAProgramFinds) {
   if (const std::string why = obstacle({.unprivileged = true}); !why.empty()) GTEST_SKIP() << why;
   AgentProcess agent({.unprivileged = true});
@@ -101,7 +111,7 @@ TEST(AgentEvidence, TriesEveryListener) {
   closed.reset();
   const std::string first = "127.0.0.1:" + std::to_string(other), second = "0.0.0.0:" + std::to_string(port);
   const auto flags = [&](const std::string& listeners) {
-    return peer.finish(peer.evidence("127.0.0.1", other, listeners.c_str())).result.evidence_flags;
+    return peer.finish(peer.evidence("127.0.0.1", other, listeners)).result.evidence_flags;
   };
   EXPECT_EQ(flags(first) & (ISOGATE_EVIDENCE_REACHED_GATEWAY | ISOGATE_EVIDENCE_NETWORK),
             ISOGATE_EVIDENCE_NETWORK);
@@ -119,7 +129,7 @@ TEST(AgentEvidence, ASocketThatCannotBeMadeProvesNothing) {
   std::string many;
   for (int i = 0; i < 400; ++i) many += "127.0.0.1:" + std::to_string(20000 + i) + " ";
   ASSERT_TRUE(limit_files(agent.pid(), 200));
-  const Outcome measured = peer.finish(peer.evidence("", 0, many.c_str()));
+  const Outcome measured = peer.finish(peer.evidence("", 0, many));
   ASSERT_EQ(measured.result.status, ISOGATE_OK) << measured.message;
   EXPECT_EQ(measured.result.evidence_flags & ISOGATE_EVIDENCE_NETWORK, 0u);
 }
@@ -129,7 +139,7 @@ TEST(AgentEvidence, ReadsTheLimitAndReportsWhatDiedOfIt) {
   if (group.tasks().empty()) GTEST_SKIP() << "no memory cgroup (v1) can be created here";
   AgentProcess agent({.memory_group = group.tasks()});
   Peer peer = agent.accept();
-  EXPECT_EQ(peer.finish(peer.evidence("", 0)).result.limit_memory_bytes, kMemory);
+  EXPECT_EQ(limit_in(peer.finish(peer.evidence("", 0)).message, ISOGATE_LIMIT_MEMORY_BYTES), kMemory);
   const std::string too_much = "dd if=/dev/zero of=/dev/null count=1 bs=" + std::to_string(4 * kMemory);
   const Outcome died = peer.finish(peer.exec(shell("exec " + too_much)));
   ASSERT_TRUE(died.arrived);

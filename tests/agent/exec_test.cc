@@ -61,12 +61,6 @@ TEST_F(AgentExec, SamplesLimitsAndRefusesToEnforceThem) {
   EXPECT_EQ(peer.run("echo alive").out, "alive\n");
 }
 
-TEST_F(AgentExec, TakesTheThreeLimitsOfAnOlderClient) {
-  ExecSpec spec = shell("for i in 1 2 3 4 5 6 7 8 9; do sleep 100 & done; sleep 100");
-  spec.fixed_limits = isogate_runner_limits_1_3{0, 0, 5, 1, 0};
-  EXPECT_EQ(peer.finish(peer.exec(spec)).result.exec_flags, ISOGATE_RESULT_PIDS_EXCEEDED);
-}
-
 TEST_F(AgentExec, RefusesLimitsThatItDoesNotKnowAndThoseThatAreMalformed) {
   ExecSpec spec = shell("true");
   spec.sampled = 1;
@@ -92,14 +86,9 @@ TEST(AgentLimits, MalformedOnesEndTheConnection) {
     peer.exec(spec);
     return peer.ended();
   };
-  EXPECT_TRUE(ends([](ExecSpec& spec) { spec.fixed_limits = isogate_runner_limits_1_3{1, 1, 1, 2, 0}; }));
-  EXPECT_TRUE(ends([](ExecSpec& spec) { spec.fixed_limits = isogate_runner_limits_1_3{1, 1, 1, 0, 1}; }));
   EXPECT_TRUE(ends([](ExecSpec& spec) { spec.limits = {{ISOGATE_LIMIT_PIDS, 1, 5}}; }));
   EXPECT_TRUE(ends([](ExecSpec& spec) { spec.limits = {{ISOGATE_LIMIT_PIDS, 0, 5}}, spec.sampled = 2; }));
-  EXPECT_TRUE(ends([](ExecSpec& spec) {
-    spec.limits = {{ISOGATE_LIMIT_PIDS, 0, 5}};
-    spec.fixed_limits = isogate_runner_limits_1_3{0, 0, 5, 0, 0};
-  }));
+  EXPECT_TRUE(ends([](ExecSpec& spec) { spec.flags |= ISOGATE_RUNNER_EXEC_LIMITS; })) << "without any";
 }
 
 TEST_F(AgentExec, GivesTheProgramTheDescriptorsThemselves) {

@@ -138,10 +138,8 @@ uint32_t Peer::exec(const ExecSpec& spec) {
   head.envc = static_cast<uint32_t>(spec.env.size());
   head.rows = spec.rows;
   head.cols = spec.cols;
-  if (spec.fixed_limits) head.flags |= ISOGATE_RUNNER_EXEC_LIMITS_1_3;
   if (!spec.limits.empty()) head.flags |= ISOGATE_RUNNER_EXEC_LIMITS;
   std::string payload = bytes_of(head);
-  if (spec.fixed_limits) payload += bytes_of(*spec.fixed_limits);
   if (!spec.limits.empty())
     payload += bytes_of(isogate_runner_limits{static_cast<uint32_t>(spec.limits.size()), spec.sampled});
   for (const isogate_runner_limit& limit : spec.limits) payload += bytes_of(limit);
@@ -168,10 +166,9 @@ uint32_t Peer::file(const FileSpec& spec) {
   return next_stream++;
 }
 
-uint32_t Peer::evidence(const std::string& address, uint32_t port, const char* listeners) {
+uint32_t Peer::evidence(const std::string& address, uint32_t port, const std::string& listeners) {
   send(ISOGATE_RUNNER_EVIDENCE, next_stream,
-       bytes_of(isogate_runner_measure{port, 0}) + text(address) +
-           (listeners == nullptr ? std::string() : text(listeners)));
+       bytes_of(isogate_runner_measure{port, 0}) + text(address) + text(listeners));
   return next_stream++;
 }
 

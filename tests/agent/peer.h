@@ -27,7 +27,6 @@ struct ExecSpec {
   std::string cwd, user;
   uint32_t flags = ISOGATE_RUNNER_EXEC_STDOUT | ISOGATE_RUNNER_EXEC_STDERR;
   uint16_t rows = 0, cols = 0;
-  std::optional<isogate_runner_limits_1_3> fixed_limits;
   std::vector<isogate_runner_limit> limits;
   uint32_t sampled = 0;  // of `limits`
   std::vector<int> fds;  // sent with the request; then no DATA follows
@@ -64,8 +63,7 @@ class Peer {
 
   uint32_t exec(const ExecSpec& spec);
   uint32_t file(const FileSpec& spec);
-  // `listeners`: nullptr is a client of protocol 1.0.
-  uint32_t evidence(const std::string& address, uint32_t port, const char* listeners = nullptr);
+  uint32_t evidence(const std::string& address, uint32_t port, const std::string& listeners = "");
   uint32_t prove();
   void data(uint32_t stream, const std::string& bytes);
   void end(uint32_t stream);

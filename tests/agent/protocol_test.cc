@@ -50,6 +50,7 @@ TEST(AgentProtocol, FaultsEndTheConnection) {
        frame(28, ISOGATE_RUNNER_EXEC, 0, 1) + std::string(24, '\0') + "\xff\xff\xff\x7f"},
       {"an unknown verb",
        frame(52, ISOGATE_RUNNER_FILE, 0, 1) + std::string("\x63\0\0\0", 4) + std::string(48, '\0')},
+      {"evidence without listeners", frame(12, ISOGATE_RUNNER_EVIDENCE, 0, 1) + std::string(12, '\0')},
       {"a stream that has not begun", frame(8, ISOGATE_RUNNER_DATA, 0, 9) + channel(0)},
       {"a second hello", frame(64, ISOGATE_RUNNER_HELLO, 0, 0) + std::string(64, '\0')},
       {"a long ping", frame(65, ISOGATE_RUNNER_PING, 0, 0)},

@@ -19,11 +19,11 @@ namespace sdk = isogate::sdk;
 // Always ready; returns a HELLO, then the input in pieces of a size that the input chooses, then the end.
 class Scripted final : public sdk::RunnerStream {
  public:
-  Scripted(std::string_view bytes, size_t piece, uint16_t minor) : bytes_(bytes), piece_(piece) {
+  Scripted(std::string_view bytes, size_t piece) : bytes_(bytes), piece_(piece) {
     isogate_runner_hello hello{};
     hello.magic = ISOGATE_RUNNER_MAGIC;
     hello.major = ISOGATE_RUNNER_MAJOR;
-    hello.minor = minor;
+    hello.minor = ISOGATE_RUNNER_MINOR;
     hello.flags = ISOGATE_RUNNER_HAS_PTY;
     const isogate_runner_frame head{sizeof hello, ISOGATE_RUNNER_HELLO, 0, 0};
     hello_.append(reinterpret_cast<const char*>(&head), sizeof head);
@@ -126,8 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const isogate_call abi{sizeof abi, -1, INT64_MAX, {nullptr, 0}};
   const sdk::Call call(abi);
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  auto stream = std::make_unique<Scripted>(bytes, size_t{1} << (data[0] % 17),
-                                           data[0] < 128 ? ISOGATE_RUNNER_MINOR : 0);
+  auto stream = std::make_unique<Scripted>(bytes, size_t{1} << (data[0] % 17));
   const auto link = sdk::RunnerLink::connect(std::move(stream), std::chrono::seconds(5), call);
   for (unsigned kind = data[1]; link->alive(); ++kind) {
     try {

@@ -21,8 +21,7 @@ isogate_runner_result file_of(uint64_t size) {
 }
 
 struct Files {  // one call of each kind, against one peer
-  explicit Files(uint32_t flags = 0, uint16_t minor = ISOGATE_RUNNER_MINOR)
-      : link(peer.link(flags, 10'000, minor)) {}
+  explicit Files(uint32_t flags = 0) : link(peer.link(flags)) {}
   std::future<Outcome> read(int fd, uint64_t offset = 0, uint64_t limit = UINT64_MAX) {
     return later([this, fd, offset, limit](Outcome& outcome) {
       auto request = file_request("f", fd);
@@ -31,11 +30,10 @@ struct Files {  // one call of each kind, against one peer
       link->read(ask.call, request, outcome.entry);
     });
   }
-  std::future<Outcome> write(int fd, int complete_fd, uint32_t file_flags = 0) {
-    return later([this, fd, complete_fd, file_flags](Outcome& outcome) {
+  std::future<Outcome> write(int fd, int complete_fd) {
+    return later([this, fd, complete_fd](Outcome& outcome) {
       auto request = file_request("f", fd);
       request.complete_fd = complete_fd;
-      request.flags = file_flags;
       outcome.written = link->write(ask.call, request);
     });
   }
@@ -80,7 +78,7 @@ TEST(RunnerLinkFiles, AReadBringsTheBytesAndTheEntry) {
 }
 
 TEST(RunnerLinkFiles, AWatchBringsBytesUntilItIsCancelled) {
-  Files files(0, 6);
+  Files files;
   Pipe out;
   auto done = files.watch(out.writer);
   EXPECT_EQ(files.asked().verb, ISOGATE_RUNNER_WATCH);
@@ -95,16 +93,9 @@ TEST(RunnerLinkFiles, AWatchBringsBytesUntilItIsCancelled) {
   EXPECT_TRUE(files.link->alive());
 }
 
-TEST(RunnerLinkFiles, AnOlderRunnerIsAskedForNoWatch) {
-  Files files(0, 5);
-  Pipe out;
-  EXPECT_EQ(files.watch(out.writer).get().status, ISOGATE_UNSUPPORTED);
-  EXPECT_TRUE(files.peer.is_silent(50));
-}
-
 // The changes since then are not known: it is not started again on another runner.
 TEST(RunnerLinkFiles, AWatchThatIsLostIsNotUnavailable) {
-  Files files(0, 6);
+  Files files;
   Pipe out;
   auto done = files.watch(out.writer);
   files.asked();
@@ -316,56 +307,6 @@ TEST_P(RunnerLinkBody, OfWhatIsNoPipeGoesInFrames) {
   files.answer(wrote(4));
   EXPECT_EQ(done.get().written, 4u);
   ::close(file);
-}
-
-// A runner older than 1.6 replaces any file.
-TEST(RunnerLinkFiles, AnOlderRunnerGetsNoWriteOverAReadOnlyFile) {
-  for (const mode_t mode : {0444, 0644}) {
-    Files files(0, 5);
-    Pipe in;
-    in.close_writer();
-    auto done = files.write(in.reader, -1);
-    EXPECT_EQ(files.asked().verb, ISOGATE_RUNNER_STAT);
-    auto there = file_of(3);
-    there.entry_mode = 0100000 | mode;
-    files.answer(there);
-    if (mode == 0644) {
-      EXPECT_EQ(files.asked().verb, ISOGATE_RUNNER_WRITE);
-      files.peer.expect(ISOGATE_RUNNER_END);
-      files.answer(success());
-      EXPECT_EQ(done.get().status, ISOGATE_OK);
-      continue;
-    }
-    const Outcome outcome = done.get();
-    EXPECT_EQ(outcome.status, ISOGATE_PERMISSION_DENIED);
-    EXPECT_NE(outcome.message.find("replace=true"), std::string::npos) << outcome.message;
-    EXPECT_TRUE(files.peer.is_silent(20));
-  }
-}
-
-TEST(RunnerLinkFiles, AnOlderRunnerThatCannotLookGetsNoWrite) {
-  Files files(0, 5);
-  Pipe in;
-  auto done = files.write(in.reader, -1);
-  EXPECT_EQ(files.asked().verb, ISOGATE_RUNNER_STAT);
-  auto said = success();
-  said.status = ISOGATE_IO;
-  files.answer(said);
-  EXPECT_EQ(done.get().status, ISOGATE_IO);
-  EXPECT_TRUE(files.peer.is_silent(20));
-}
-
-TEST(RunnerLinkFiles, AnOlderRunnerIsNotSentAFlagThatItDoesNotKnow) {
-  Files files(0, 5);
-  Pipe in;
-  in.close_writer();
-  auto done = files.write(in.reader, -1, ISOGATE_FILE_REPLACE | ISOGATE_FILE_DURABLE);
-  const auto asked = files.asked();
-  EXPECT_EQ(asked.verb, ISOGATE_RUNNER_WRITE);
-  EXPECT_EQ(asked.flags, ISOGATE_FILE_DURABLE);
-  files.peer.expect(ISOGATE_RUNNER_END);
-  files.answer(success());
-  EXPECT_EQ(done.get().status, ISOGATE_OK);
 }
 
 }  // namespace

@@ -158,6 +158,14 @@ TEST(RunnerLinkHostile, AHelloThatDoesNotFitIsRefusedWithTheReason) {
   }
 }
 
+TEST(RunnerLinkHostile, AHigherMinorVersionIsAccepted) {
+  Peer peer;
+  auto said = hello(kAble);
+  said.minor = ISOGATE_RUNNER_MINOR + 1;
+  peer.send(frame(ISOGATE_RUNNER_HELLO, 0, raw(said)));
+  EXPECT_EQ(connect_to(peer, 5000, Ask()).status, ISOGATE_OK);
+}
+
 TEST(RunnerLinkHostile, AnythingButAHelloIsNoRunner) {
   for (const std::string& bytes :
        {std::string("SSH-2.0-OpenSSH_9.2\r\n"), frame(ISOGATE_RUNNER_PONG, 0, "12345678"),

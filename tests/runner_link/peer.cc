@@ -71,10 +71,8 @@ std::unique_ptr<sdk::RunnerStream> Peer::client_end(bool descriptors) {
   return sdk::socket_stream(std::exchange(client_, -1), descriptors);
 }
 
-std::shared_ptr<sdk::RunnerLink> Peer::link(uint32_t flags, int patience_ms, uint16_t minor) {
-  isogate_runner_hello said = hello(flags);
-  said.minor = minor;
-  send(frame(ISOGATE_RUNNER_HELLO, 0, raw(said)));
+std::shared_ptr<sdk::RunnerLink> Peer::link(uint32_t flags, int patience_ms) {
+  send(frame(ISOGATE_RUNNER_HELLO, 0, raw(hello(flags))));
   const Ask ask;
   const std::chrono::milliseconds patience(patience_ms);
   auto made =

@@ -51,7 +51,7 @@ class Peer {
 
   std::unique_ptr<sdk::RunnerStream> client_end(bool descriptors = true);
   // A link to this peer, after both HELLOs.
-  std::shared_ptr<sdk::RunnerLink> link(uint32_t flags = kAble, int patience_ms = 10'000, uint16_t minor = 0);
+  std::shared_ptr<sdk::RunnerLink> link(uint32_t flags = kAble, int patience_ms = 10'000);
 
   void send(std::string_view bytes);  // false, not a signal, when the client has closed
   [[nodiscard]] bool try_send(std::string_view bytes);

@@ -26,9 +26,6 @@ Answer MeasureCall::run() {
   result.evidence_flags =
       found->flags | try_network({order_.gateway_address, order_.head.gateway_port, order_.listeners});
   link::measured(result) = link::measured(*found);
-  result.limit_memory_bytes = limits.get(ISOGATE_LIMIT_MEMORY_BYTES);
-  result.limit_cpu_millis = limits.get(ISOGATE_LIMIT_CPU_MILLIS);
-  result.limit_pids = limits.get(ISOGATE_LIMIT_PIDS);
   const LimitList list = limits.list();
   static_assert(sizeof(isogate_limit) == sizeof(isogate_runner_limit));
   answer.message.assign(reinterpret_cast<const char*>(list.items.data()), list.count * sizeof(isogate_limit));

@@ -109,25 +109,23 @@ class RunnerLink {
   virtual void move(const Call& call, const isogate_file_request& request) = 0;
   virtual void remove(const Call& call, const isogate_file_request& request) = 0;
   virtual void evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) = 0;
-  // How much disk the workspace uses, and may use. ISOGATE_UNSUPPORTED with a runner older than protocol 1.5,
-  // or one without a limit.
+  // How much disk the workspace uses, and may use. ISOGATE_UNSUPPORTED with a runner without a limit.
   virtual void disk_use(const Call& call, isogate_disk_use& out) = 0;
-  // ISOGATE_UNSUPPORTED with a runner older than protocol 1.6. When contact is lost after it began, it throws
-  // ISOGATE_IO: changes since then are not known, so it is not restarted silently.
+  // When contact is lost after it began, it throws ISOGATE_IO: changes since then are not known, so it is not
+  // restarted silently.
   virtual void watch(const Call& call, const isogate_file_request& request) = 0;
-  // start() and rejoin() of kept_exec.h. With a runner older than protocol 1.7 start_kept() is an exec(), which
-  // ends with this connection, and rejoin() ISOGATE_NOT_FOUND.
+  // start() and rejoin() of kept_exec.h.
   virtual void start_kept(const Call& call, const isogate_exec_request& request,
                           const isogate_kept_exec& kept, isogate_exec_result& result) = 0;
   virtual void rejoin(const Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
                       isogate_exec_result& result) = 0;
-  // connect() of backend.h. ISOGATE_UNSUPPORTED with a runner older than protocol 1.6.
+  // connect() of backend.h.
   virtual void connect_to_port(const Call& call, const isogate_connect_request& request) = 0;
 
   // Whether the runner replies within `patience`. One that cannot start programs may still reply: prove().
   virtual bool ping(std::chrono::milliseconds patience) = 0;
   // Whether the runner starts a program of its own within `patience`, as it would a tenant's, sees it end and
-  // reaps it. It costs what an exec costs, about 1 ms. Always false with a runner older than protocol 1.1.
+  // reaps it. It costs what an exec costs, about 1 ms.
   virtual bool prove(std::chrono::milliseconds patience) = 0;
   // Stays true once the end of an exec is not known, or an exec left something behind. The backend then ends
   // the container or pod before anything else runs in it.

@@ -19,7 +19,7 @@
 
 #define ISOGATE_RUNNER_MAGIC 0x31525349u /* "ISR1" */
 #define ISOGATE_RUNNER_MAJOR 1u
-#define ISOGATE_RUNNER_MINOR 7u
+#define ISOGATE_RUNNER_MINOR 0u
 
 typedef struct isogate_runner_frame { /* 12 bytes */
   uint32_t size;                      /* of what follows */
@@ -46,18 +46,18 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 #define ISOGATE_RUNNER_HELLO 1u    /* isogate_runner_hello; both ways */
 #define ISOGATE_RUNNER_EXEC 2u     /* isogate_runner_exec, strings */
 #define ISOGATE_RUNNER_FILE 3u     /* isogate_runner_file, strings */
-#define ISOGATE_RUNNER_EVIDENCE 4u /* isogate_runner_measure, strings: the gateway's address; since 1.1 also
-                                      gateway_listeners of isogate_evidence_request */
+#define ISOGATE_RUNNER_EVIDENCE 4u /* isogate_runner_measure, strings: the gateway's address, gateway_listeners of
+                                      isogate_evidence_request */
 #define ISOGATE_RUNNER_CONTROL 5u  /* isogate_control (backend.h): a signal, the terminal's size */
 #define ISOGATE_RUNNER_CANCEL 6u   /* nothing; the call ends as soon as it can, with its RESULT */
 #define ISOGATE_RUNNER_PING 7u     /* up to 64 bytes; on stream 0 */
-#define ISOGATE_RUNNER_PROVE 8u    /* nothing; since 1.1: starts a program of the runner's own as EXEC would, and
-                                      sends RESULT once that is reaped */
-#define ISOGATE_RUNNER_CONNECT 9u  /* isogate_runner_connect; since 1.6: connects to 127.0.0.1, then [::1]; DATA of
-                                      stdin goes to that port, DATA of stdout comes from it. END of each ends that
-                                      direction; if RESULT is OK, both have ended before it */
-#define ISOGATE_RUNNER_REJOIN 10u /* isogate_runner_rejoin; since 1.7: the rest of an EXEC with EXEC_KEEP, after
-                                     REJOINED. NOT_FOUND: no such exec. A stream that has it ends with LOST */
+#define ISOGATE_RUNNER_PROVE 8u    /* nothing; starts a program of the runner's own as EXEC would, and sends RESULT
+                                      once that is reaped */
+#define ISOGATE_RUNNER_CONNECT 9u  /* isogate_runner_connect; connects to 127.0.0.1, then [::1]; DATA of stdin goes
+                                      to that port, DATA of stdout comes from it. END of each ends that direction;
+                                      if RESULT is OK, both have ended before it */
+#define ISOGATE_RUNNER_REJOIN 10u /* isogate_runner_rejoin; the rest of an EXEC with EXEC_KEEP, after REJOINED.
+                                     NOT_FOUND: no such exec. A stream that has it ends with LOST */
 
 /* both ways */
 #define ISOGATE_RUNNER_DATA 16u   /* isogate_runner_channel, bytes */
@@ -69,9 +69,9 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 #define ISOGATE_RUNNER_ENTRIES 33u /* of LIST: isogate_runner_entry and its name, as many whole ones as fit; its
                                       size counts against the credit of channel stdout */
 #define ISOGATE_RUNNER_PONG 34u    /* the bytes of PING */
-#define ISOGATE_RUNNER_READY 35u   /* of CONNECT, since 1.6: nothing; the runner has connected. Before any DATA */
+#define ISOGATE_RUNNER_READY 35u   /* of CONNECT: nothing; the runner has connected. Before any DATA */
 
-#define ISOGATE_RUNNER_REJOINED 36u /* of REJOIN, since 1.7: isogate_runner_rejoined. Before any DATA */
+#define ISOGATE_RUNNER_REJOINED 36u /* of REJOIN: isogate_runner_rejoined. Before any DATA */
 
 /* A string: uint32_t length, bytes. Strings follow their struct one after the other, with nothing after them. */
 
@@ -94,13 +94,12 @@ typedef struct isogate_runner_hello { /* 64 bytes */
 #define ISOGATE_RUNNER_EXEC_STDIN (1u << 1) /* else /dev/null; with a terminal: stdin is its input */
 #define ISOGATE_RUNNER_EXEC_STDOUT (1u << 2)
 #define ISOGATE_RUNNER_EXEC_STDERR (1u << 3)
-#define ISOGATE_RUNNER_EXEC_LIMITS_1_3 (1u << 4) /* 1.3: isogate_runner_limits_1_3 follows the struct */
-#define ISOGATE_RUNNER_EXEC_LIMITS (1u << 5)     /* since 1.4, instead: isogate_runner_limits follows, and then
-                                                    `count` times isogate_runner_limit */
-#define ISOGATE_RUNNER_EXEC_MERGE_STDERR (1u << 6) /* since 1.5: stderr is stdout; without EXEC_STDERR */
+#define ISOGATE_RUNNER_EXEC_LIMITS (1u << 4)       /* isogate_runner_limits follows the struct, and then `count`
+                                                      times isogate_runner_limit */
+#define ISOGATE_RUNNER_EXEC_MERGE_STDERR (1u << 5) /* stderr is stdout; without EXEC_STDERR */
 
-#define ISOGATE_RUNNER_EXEC_KEEP (1u << 7) /* since 1.7, without descriptors: isogate_runner_keep follows the struct
-                                              and its limits. After its session ends it runs on, for REJOIN */
+#define ISOGATE_RUNNER_EXEC_KEEP (1u << 6) /* without descriptors: isogate_runner_keep follows the struct and its
+                                              limits. After its session ends it runs on, for REJOIN */
 
 typedef struct isogate_runner_keep { /* 24 bytes */
   uint8_t id[16];                    /* unique */
@@ -133,12 +132,6 @@ typedef struct isogate_runner_limits { /* 8 bytes. What cannot be enforced is re
   uint32_t sampled; /* 1: they may be sampled where no cgroup is available */
 } isogate_runner_limits;
 
-typedef struct isogate_runner_limits_1_3 { /* 32 bytes; 0: not limited */
-  uint64_t memory_bytes, cpu_millis, pids;
-  uint32_t sampled;
-  uint32_t reserved;
-} isogate_runner_limits_1_3;
-
 typedef struct isogate_runner_exec { /* 24 bytes; strings: cwd, user, argv…, (key, value)… */
   uint32_t flags;                    /* ISOGATE_RUNNER_EXEC_* */
   uint32_t argc;
@@ -154,14 +147,14 @@ typedef struct isogate_runner_exec { /* 24 bytes; strings: cwd, user, argv…, (
 #define ISOGATE_RUNNER_MKDIR 5u
 #define ISOGATE_RUNNER_MOVE 6u
 #define ISOGATE_RUNNER_REMOVE 7u
-#define ISOGATE_RUNNER_DISK_USE 8u /* since 1.5: how much the workspace uses, and may use */
-#define ISOGATE_RUNNER_WATCH 9u    /* since 1.6: sends DATA on channel stdout, isogate_change records (backend.h),
-                                      until it is cancelled or the directory is removed */
+#define ISOGATE_RUNNER_DISK_USE 8u /* how much the workspace uses, and may use */
+#define ISOGATE_RUNNER_WATCH 9u    /* sends DATA on channel stdout, isogate_change records (backend.h), until it
+                                      is cancelled or the directory is removed */
 
 typedef struct isogate_runner_file { /* 40 bytes; strings: path, path_to, user */
   uint32_t verb;                     /* ISOGATE_RUNNER_READ … */
   uint32_t scope;                    /* as in isogate_file_request, and so on */
-  uint32_t flags;                    /* ISOGATE_FILE_REPLACE since 1.6; before, every file was replaced */
+  uint32_t flags;
   uint32_t mode;
   uint64_t offset;
   uint64_t limit;
@@ -204,9 +197,9 @@ typedef struct isogate_runner_entry { /* 32 bytes, then `name_length` bytes */
 } isogate_runner_entry;
 
 /* LIST may send ENTRIES and then fail. */
-typedef struct isogate_runner_result { /* 224 bytes; one string of at most 1,000 bytes: the message of a failure;
-                                          since 1.4 of an EVIDENCE that succeeded its isogate_runner_limit in
-                                          force; of a DISK_USE isogate_runner_disk; else empty */
+typedef struct isogate_runner_result { /* 200 bytes; one string of at most 1,000 bytes: the message of a failure;
+                                          of an EVIDENCE that succeeded its isogate_runner_limit in force; of a
+                                          DISK_USE isogate_runner_disk; else empty */
   int32_t status;                      /* ISOGATE_OK … */
   int32_t os_errno;
   uint32_t exec_flags; /* ISOGATE_RESULT_* */
@@ -217,13 +210,12 @@ typedef struct isogate_runner_result { /* 224 bytes; one string of at most 1,000
   uint32_t evidence_flags; /* ISOGATE_EVIDENCE_* */
   uint64_t wall_ns, cpu_ns, max_rss_bytes;
   uint64_t written; /* WRITE */
-  uint64_t entry_size; /* READ, since 1.2: may be ISOGATE_SIZE_UNKNOWN */
+  uint64_t entry_size; /* READ: may be ISOGATE_SIZE_UNKNOWN */
   int64_t entry_mtime_ns;
   uint32_t uid, gid, no_new_privs, seccomp_mode; /* EVIDENCE, and so on */
   uint64_t cap_inheritable, cap_permitted, cap_effective, cap_bounding, cap_ambient;
   uint64_t ns_mnt, ns_pid, ns_net, ns_ipc, ns_uts, ns_user, ns_cgroup;
   uint64_t visible_processes;
-  uint64_t limit_memory_bytes, limit_cpu_millis, limit_pids; /* for a client older than 1.4 */
 } isogate_runner_result;
 
 #endif
