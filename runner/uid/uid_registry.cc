@@ -101,18 +101,15 @@ Result<std::optional<uint32_t>> remembered(const std::string& sandboxes_dir, con
 }
 
 // The uid of the sandbox's files, for when there is no record of it that can be read: its directory's group,
-// wherever its workspace is, or in older state directories the owner of its workspace.
+// wherever its workspace is.
 Result<std::optional<uint32_t>> owner_of_files(int sandboxes, const std::string& sandbox_id) {
-  for (const char* part : {"", "/workspace"}) {
-    struct stat info {};
-    if (::fstatat(sandboxes, (sandbox_id + part).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-      if (errno == ENOENT || errno == ENOTDIR) continue;
-      return os_error("cannot look at the files of " + sandbox_id, errno);
-    }
-    const uint32_t uid = *part == '\0' ? info.st_gid : info.st_uid;
-    if (uid >= kFirst && uid < kFirst + kCount) return std::optional<uint32_t>(uid);
+  struct stat info {};
+  if (::fstatat(sandboxes, sandbox_id.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return std::optional<uint32_t>();
+    return os_error("cannot look at the files of " + sandbox_id, errno);
   }
-  return std::optional<uint32_t>();
+  if (info.st_gid < kFirst || info.st_gid >= kFirst + kCount) return std::optional<uint32_t>();
+  return std::optional<uint32_t>(info.st_gid);
 }
 
 Result<void> make_key(int uids) {
