@@ -15,7 +15,7 @@ g++                  | C++20
 git                  | the source
 libboost1.81-dev/libboost1.83-dev | Asio and Beast (the listener), DLL (the plugin loader)
 libcli11-dev         | the command line
-libpoco-dev          | outbound HTTP and WebSocket, SQLite and PostgreSQL for state
+libpoco-dev          | outbound HTTP and WebSocket, SQLite for state
 libseccomp-dev       | system call filters
 libspdlog-dev        | the log
 libssl-dev           | TLS and hashes

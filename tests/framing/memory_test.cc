@@ -99,8 +99,8 @@ TEST_F(Memory, ALongListOfSandboxesIsSentInPieces) {
   gateway->stop();
   const std::string more =
       "INSERT INTO sandboxes WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) "
-      "SELECT sandbox_id || i, tenant, agent_id || i, backend, handle, uid, path, isolation, created_ms, "
-      "last_used_ms, state, disk_limit_bytes, image, expires_ms, door FROM sandboxes, n";
+      "SELECT sandbox_id || i, tenant, agent_id || i, backend, handle, uid, isolation, created_ms, "
+      "last_used_ms, state, disk_limit_bytes, image, expires_ms, e2b_record FROM sandboxes, n";
   ASSERT_EQ(std::system(("sqlite3 " + state.path() + "/front/state.db \"" + more + "\"").c_str()), 0);
   gateway = std::make_unique<Gateway>(options);
   const Answer answer = Caller(*gateway, "a").get("/sandboxes");

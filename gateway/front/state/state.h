@@ -7,8 +7,8 @@
 // Failures are never silent: a sandbox change calls back with its error, execs are kept and tried again
 // every second, and on_health reports when the database cannot be written, how many execs were given up
 // meanwhile, and when it can be written again.
-// A damaged, foreign or newer database is an error of open(), never replaced. Nor is the file ever
-// shared: a second process is refused.
+// A database that is damaged, foreign or of another schema is an error of open(), never replaced. Nor is the
+// file ever shared: a second process is refused.
 #pragma once
 
 #include <cstdint>

@@ -162,13 +162,12 @@ std::vector<ExecRow> select_execs(Session& session, Int64 clock_ahead, const std
 void put_sandbox(Session& session, const SandboxRow& row, Int64 clock_ahead) {
   Poco::Nullable<Int64> disk;
   if (row.disk_limit_bytes) disk = static_cast<Int64>(std::min<uint64_t>(*row.disk_limit_bytes, INT64_MAX));
-  // The column `path` is not used.
-  session << "INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+  session << "INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
       sql::bind(row.sandbox_id), sql::bind(row.tenant), sql::bind(row.agent_id), sql::bind(row.backend),
-      sql::bind(row.handle), sql::bind(Int64{row.uid}), sql::bind(std::string()),
-      sql::bind(Int64{row.isolation}), sql::bind(row.created_ms), sql::bind(row.last_used_ms),
-      sql::bind(std::string(state_name(row.state))), sql::bind(disk), sql::bind(row.image),
-      sql::bind(moved(row.expires_ms, clock_ahead)), sql::bind(row.e2b_record), now;
+      sql::bind(row.handle), sql::bind(Int64{row.uid}), sql::bind(Int64{row.isolation}),
+      sql::bind(row.created_ms), sql::bind(row.last_used_ms), sql::bind(std::string(state_name(row.state))),
+      sql::bind(disk), sql::bind(row.image), sql::bind(moved(row.expires_ms, clock_ahead)),
+      sql::bind(row.e2b_record), now;
 }
 
 void remove_sandbox(Session& session, const std::string& id) {
@@ -278,7 +277,7 @@ struct StateDb::Impl {
     write_opened(batch.opened);
     write_closed(batch.closed);
     if (batch.sandboxes.empty() && batch.opened.empty() && batch.closed.empty())
-      run(session, "UPDATE written SET count = count + 1");
+      write_schema_version(session);  // which it has already
     run(session, "COMMIT");
     ahead_on_disk = clock_ahead;
   }
@@ -320,7 +319,7 @@ Result<std::vector<SandboxRow>> StateDb::load_sandboxes() {
     Optionals disk;
     impl_->session
         << "SELECT sandbox_id, tenant, agent_id, backend, handle, uid, isolation, created_ms, "
-           "last_used_ms, state, disk_limit_bytes, image, expires_ms, door FROM sandboxes ORDER BY "
+           "last_used_ms, state, disk_limit_bytes, image, expires_ms, e2b_record FROM sandboxes ORDER BY "
            "sandbox_id",
         into(id), into(tenant), into(agent), into(backend), into(handle), into(uid), into(isolation),
         into(created), into(used), into(state), into(disk), into(image), into(expires), into(e2b_record), now;

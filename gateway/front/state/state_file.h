@@ -15,6 +15,9 @@ namespace isogate::front {
 // uid, and damaged ones: it never creates a new database in place of a lost one.
 Result<void> prepare_state_file(const std::string& path);
 
+// Throws Poco::Exception.
+void write_schema_version(Poco::Data::Session& session);
+
 // Write-ahead mode, locked against other processes, sound, of our schema. Throws Poco::Exception.
 Result<void> set_up_state(Poco::Data::Session& session, const std::string& path);
 
