@@ -114,13 +114,13 @@ class Loader {
   void lay_environment() {
     for (const Setting& setting : top_settings()) {
       std::string name = environment_name(setting.path), text = variable(name);
-      std::string old(setting.historical), old_text = old.empty() ? "" : variable(old);
+      std::string other(setting.other_variable), other_text = other.empty() ? "" : variable(other);
       const bool both = setting.strictest != Strictest::kNone;
-      if (!text.empty() && !old_text.empty() && text != old_text && !both)
-        loaded_.warnings.push_back("environment variable " + old + " is ignored: " + name +
+      if (!text.empty() && !other_text.empty() && text != other_text && !both)
+        loaded_.warnings.push_back("environment variable " + other + " is ignored: " + name +
                                    " says otherwise");
       if (both || text.empty())
-        if (!old_text.empty()) lay(setting, old_text, "environment variable " + old);
+        if (!other_text.empty()) lay(setting, other_text, "environment variable " + other);
       if (!text.empty()) lay(setting, text, "environment variable " + name);
     }
     warn_unknown_variables();

@@ -52,7 +52,7 @@ std::string paragraph(const Setting& setting, const std::string& list = "") {
   text += "\n";
   if (!list.empty()) return text;
   text += "- `" + environment_name(setting.path) + "`";
-  if (!setting.historical.empty()) text += " or `" + std::string(setting.historical) + "`";
+  if (!setting.other_variable.empty()) text += " or `" + std::string(setting.other_variable) + "`";
   return text + ", `" + flag_name(setting.path) + "`\n";
 }
 

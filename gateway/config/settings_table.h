@@ -46,11 +46,11 @@ struct Setting {
   bool or_zero = false;  // 0 is a value too, below the range
   uint64_t scale = 1;    // the field counts in units of 1/scale of the setting's
   std::span<const Choice> choices = {};
-  const Grammar* grammar = nullptr;  // of the text, or of each text of a list
-  bool may_be_empty = false;         // texts: "" is a value
-  std::string_view historical = {};  // an older name of the variable
-  std::string_view fallback = {};    // the default in words, if it is computed at start
-  bool required = false;             // in an item
+  const Grammar* grammar = nullptr;      // of the text, or of each text of a list
+  bool may_be_empty = false;             // texts: "" is a value
+  std::string_view other_variable = {};  // a second name of its variable
+  std::string_view fallback = {};        // the default in words, if it is computed at start
+  bool required = false;                 // in an item
   Strictest strictest = Strictest::kNone;
   bool needs_restart = false;  // a reload keeps the value that runs
 };

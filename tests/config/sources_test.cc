@@ -301,7 +301,7 @@ TEST(Environment, ReachesEverySetting) {
   Json defaults = Json::parse(loaded({"-"}).document);
   size_t tried = 0;
   for (const Setting& setting : top_settings()) {
-    const std::string path(setting.path), variable = environment_name(path), historical(setting.historical);
+    const std::string path(setting.path), variable = environment_name(path), other(setting.other_variable);
     auto text =
         std::find_if(kTexts.begin(), kTexts.end(), [&](const auto& one) { return one.first == path; });
     ASSERT_NE(text, kTexts.end()) << "no case for " << path;
@@ -309,8 +309,8 @@ TEST(Environment, ReachesEverySetting) {
     Json by_variable = Json::parse(loaded({file, {{variable, text->second}}}).document);
     EXPECT_NE(at(by_variable, path), at(defaults, path)) << path;
     EXPECT_EQ(by_variable, Json::parse(loaded({file, {}, {{path, text->second}}}).document)) << path;
-    if (!historical.empty()) {
-      EXPECT_EQ(by_variable, Json::parse(loaded({"-", {{historical, text->second}}}).document)) << path;
+    if (!other.empty()) {
+      EXPECT_EQ(by_variable, Json::parse(loaded({"-", {{other, text->second}}}).document)) << path;
     }
     by_variable[path.substr(0, path.find('.'))] = defaults[path.substr(0, path.find('.'))];
     EXPECT_EQ(by_variable, defaults) << path << " changes nothing else";
@@ -319,13 +319,13 @@ TEST(Environment, ReachesEverySetting) {
   EXPECT_EQ(tried, kTexts.size());
 }
 
-TEST(Environment, HasTheHistoricalNames) {
-  std::vector<std::string> old;
+TEST(Environment, HasSecondNamesOfSomeVariables) {
+  std::vector<std::string> others;
   for (const Setting& setting : top_settings())
-    if (!setting.historical.empty()) old.emplace_back(setting.historical);
-  EXPECT_THAT(
-      old, ::testing::UnorderedElementsAre("REQUIRE_REMOTE", "WAIT_FOR_SIDECAR", "WAIT_FOR_SIDECAR_TIMEOUT",
-                                           "SHARED_DIRS", "TOOLCHAIN_PATH"));
+    if (!setting.other_variable.empty()) others.emplace_back(setting.other_variable);
+  EXPECT_THAT(others,
+              ::testing::UnorderedElementsAre("REQUIRE_REMOTE", "WAIT_FOR_SIDECAR",
+                                              "WAIT_FOR_SIDECAR_TIMEOUT", "SHARED_DIRS", "TOOLCHAIN_PATH"));
   auto both = loaded({"-", {{"TOOLCHAIN_PATH", "/opt/old"}, {"ISOGATE_TOOLCHAIN_PATH", "/opt/new"}}});
   EXPECT_EQ(both.config.toolchain_path, "/opt/new");
   EXPECT_THAT(
