@@ -46,20 +46,16 @@ std::optional<isogate_evidence> evidence_from_json(const nlohmann::json& json) {
   isogate_evidence evidence{};
   evidence.struct_size = sizeof evidence;
   bool fits = true;
-  Limits limits;
-  each_field(evidence, [&](const char* name, auto& value) {
+  const auto read = [&](const char* name, auto& value) {
     using Number = std::remove_reference_t<decltype(value)>;
     const auto found = json.find(name);
     fits = fits && found != json.end() && found->is_number_unsigned() &&
            found->template get<uint64_t>() <= std::numeric_limits<Number>::max();
     if (fits) found->get_to(value);
-  });
-  for (size_t row = 0; row < kLimitKindCount; ++row) {
-    const auto found = json.find(kLimitKinds[row].name);
-    if (found == json.end()) continue;  // an older record lacks the newer ones: not in force
-    fits = fits && found->is_number_unsigned();
-    if (fits) found->get_to(limits.at_row(row));
-  }
+  };
+  each_field(evidence, read);
+  Limits limits;
+  for (size_t row = 0; row < kLimitKindCount; ++row) read(kLimitKinds[row].name, limits.at_row(row));
   limits.put(evidence);
   return fits ? std::optional(evidence) : std::nullopt;
 }
@@ -92,7 +88,7 @@ void write_proof(nlohmann::json& record, const std::optional<Proof>& proof) {
 }
 
 bool read_proof(const nlohmann::json& record, std::optional<Proof>& proof) {
-  GatewayAddresses gateway{record.at("gateway_address"), 0, record.value("gateway_listeners", "")};
+  GatewayAddresses gateway{record.at("gateway_address"), 0, record.at("gateway_listeners")};
   const auto& port = record.at("gateway_port");
   if (!port.is_number_unsigned() || port.get<uint64_t>() > UINT32_MAX) return false;
   gateway.port = port.get<uint32_t>();

@@ -33,8 +33,7 @@ bool isolates_alike(const isogate_evidence& now, const isogate_evidence& before)
 
 // Adds it to a record. None: nothing was measured.
 void write_proof(nlohmann::json& record, const std::optional<Proof>& proof);
-// False, or a nlohmann::json::exception: something is missing or does not fit, so the record is damaged. A
-// limit may be missing in a record that is older than its kind: it is not in force.
+// False, or a nlohmann::json::exception: something is missing or does not fit, so the record is damaged.
 [[nodiscard]] bool read_proof(const nlohmann::json& record, std::optional<Proof>& proof);
 
 }  // namespace isogate

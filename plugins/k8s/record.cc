@@ -23,16 +23,9 @@ constexpr const char* kSomebody = "unknown";  // in place of an invalid holder
                    "the record on the sandbox's Lease is damaged: delete the Lease, and its files with it");
 }
 
-// Older records do not have it.
 Provision kind_of(const Json& json) {
-  const std::string name = json.value("kind", name_of(Provision::kPod));
-  if (const auto kind = provision_named(name)) return *kind;
+  if (const auto kind = provision_named(json.at("kind").get<std::string>())) return *kind;
   damaged();
-}
-
-std::optional<std::string> image_of(const Json& json) {
-  if (!json.contains("image")) return std::nullopt;
-  return json.at("image").get<std::string>();
 }
 
 }  // namespace
@@ -62,9 +55,9 @@ void write_record(Json& lease, const Record& record, const std::string& holder,
                {"ahead", record.ahead},
                {"ahead_uid", record.ahead_uid},
                {"users", record.users},
+               {"image", record.image},
                {"measured", record.measured},
                {"likeness", record.likeness}};
-  if (record.image) json["image"] = *record.image;
   write_proof(json, record.proof);
   lease["metadata"]["annotations"][kRecord] = json.dump();
   write_holder(lease, holder, duration);
@@ -80,21 +73,14 @@ Record read_record(const Json& lease) {
   try {
     const std::string text = lease.at("metadata").at("annotations").at(kRecord);
     const Json json = Json::parse(is_shallow(text) ? text : "");
-    Record record{json.at("pod"),
-                  json.at("pod_uid"),
-                  kind_of(json),
-                  json.value("object", ""),
-                  json.value("object_uid", ""),
-                  json.at("profile"),
-                  json.at("claim"),
-                  json.at("claim_uid"),
-                  json.value("ahead", ""),
-                  json.value("ahead_uid", ""),
-                  json.value("users", std::vector<std::string>()),
-                  image_of(json),
-                  json.at("measured"),
-                  {},
-                  json.value("likeness", Json())};
+    Record record{json.at("pod"),        json.at("pod_uid"),
+                  kind_of(json),         json.at("object"),
+                  json.at("object_uid"), json.at("profile"),
+                  json.at("claim"),      json.at("claim_uid"),
+                  json.at("ahead"),      json.at("ahead_uid"),
+                  json.at("users"),      json.at("image"),
+                  json.at("measured"),   {},
+                  json.at("likeness")};
     if (!read_proof(json, record.proof)) damaged();
     return record;
   } catch (const Json::exception&) {

@@ -18,15 +18,15 @@ struct Record {
   std::string pod;      // its name, which holds 32 random bits; empty: there is none, or it is not known
   std::string pod_uid;  // empty: it was about to be made
   Provision kind = Provision::kPod;
-  std::string object;                // the name of the object that creates the pod, likewise; empty for kPod
-  std::string object_uid;            // empty: it was about to be made
-  std::string profile;               // profile_digest() of what it was made of
-  std::string claim;                 // the name of its PersistentVolumeClaim
-  std::string claim_uid;             // empty: none was made yet
-  std::string ahead, ahead_uid;      // the Lease of a pod created in advance; empty: it was not
-  std::vector<std::string> users;    // gateways that have it open, or had when they were killed
-  std::optional<std::string> image;  // its own; empty: the configuration's; nothing: not recorded
-  bool measured = false;             // some pod of it was, so a tenant may have used it
+  std::string object;              // the name of the object that creates the pod, likewise; empty for kPod
+  std::string object_uid;          // empty: it was about to be made
+  std::string profile;             // profile_digest() of what it was made of
+  std::string claim;               // the name of its PersistentVolumeClaim
+  std::string claim_uid;           // empty: none was made yet
+  std::string ahead, ahead_uid;    // the Lease of a pod created in advance; empty: it was not
+  std::vector<std::string> users;  // gateways that have it open, or had when they were killed
+  std::string image;               // its own; empty: the configuration's
+  bool measured = false;           // some pod of it was, so a tenant may have used it
   // Of this pod, before the first command of a tenant. Its listeners: tried_of() (measured_pod.h).
   std::optional<Proof> proof;
   nlohmann::json likeness;  // what it was measured as: likeness_of() (measured_pod.h)

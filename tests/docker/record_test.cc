@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
 #include "lib/fd.h"
@@ -54,6 +55,20 @@ TEST_F(RecordTest, ADamagedOneIsNotAnAbsentOne) {
   for (const char* text : {"", "{", "[]", R"({"name": 1})", R"({"name": "a", "id": "b"})"}) {
     std::ofstream(place.path() + "/container") << text;
     EXPECT_THROW((void)read_record(directory.get()), sdk::Error) << text;
+  }
+}
+
+TEST_F(RecordTest, OneThatLacksAMemberIsDamaged) {
+  write_record(directory.get(), {.name = "isg-x.0123", .id = "abc", .proof = Proof{}});
+  const std::string path = place.path() + "/container";
+  const nlohmann::json whole = nlohmann::json::parse(std::ifstream(path));
+  ASSERT_TRUE(read_record(directory.get()));
+  for (const auto& [name, value] : whole.items()) {
+    if (name == "evidence") continue;  // nothing was measured
+    nlohmann::json json = whole;
+    json.erase(name);
+    std::ofstream(path) << json;
+    EXPECT_THROW((void)read_record(directory.get()), sdk::Error) << name;
   }
 }
 

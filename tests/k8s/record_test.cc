@@ -70,21 +70,36 @@ TEST(K8sRecord, KnowsWhereFilesAreOnceATenantMayHaveWrittenThem) {
   EXPECT_EQ(record.place(), Place::kEmptyDir);
 }
 
-TEST(K8sRecord, AnOlderOneIsOfABarePod) {
+TEST(K8sRecord, OneThatLacksAMemberIsDamaged) {
   Json lease = Json::object();
   Record record;
   record.pod = "isg-x-1";
+  record.proof.emplace();
   write_record(lease, record, "", std::chrono::seconds(60));
   std::string& text = lease["metadata"]["annotations"][kRecord].get_ref<std::string&>();
-  Json json = Json::parse(text);
-  for (const char* member : {"kind", "object", "object_uid"}) EXPECT_EQ(json.erase(member), 1u);
-  text = json.dump();
-  EXPECT_EQ(read_record(lease).image, std::nullopt);
-  EXPECT_EQ(read_record(lease).kind, Provision::kPod);
-  EXPECT_EQ(read_record(lease).pod, "isg-x-1");
+  const Json whole = Json::parse(text);
+  const auto expect_damaged = [&](const Json& json) {
+    text = json.dump();
+    EXPECT_THROW((void)read_record(lease), sdk::Error) << text;
+  };
+  for (const auto& [name, value] : whole.items()) {
+    if (name == "evidence") continue;  // nothing was measured
+    Json json = whole;
+    json.erase(name);
+    expect_damaged(json);
+  }
+  const Json& evidence = whole.at("evidence");
+  for (const auto& [name, value] : evidence.items()) {
+    Json json = whole;
+    json["evidence"].erase(name);
+    expect_damaged(json);
+  }
+  Json json = whole;
   json["kind"] = "deployment";
-  text = json.dump();
-  EXPECT_THROW((void)read_record(lease), sdk::Error);
+  expect_damaged(json);
+  text = whole.dump();
+  EXPECT_EQ(read_record(lease).pod, "isg-x-1");
+  EXPECT_EQ(read_record(lease).image, "");
 }
 
 TEST(K8sRecord, AHoldIsAnotherOneOnceItIsRenewed) {

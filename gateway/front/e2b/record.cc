@@ -8,14 +8,9 @@ namespace isogate::front::e2b {
 using nlohmann::json;
 
 std::string record_text(const Record& record) {
-  // The key `door` is in records that exist.
-  const json text = {{"door", "e2b"},
-                     {"template", record.template_id},
-                     {"token", record.token},
-                     {"home", record.home},
-                     {"metadata", record.metadata},
-                     {"env", record.env},
-                     {"started_ms", record.started_ms}};
+  const json text = {
+      {"template", record.template_id}, {"token", record.token}, {"home", record.home},
+      {"metadata", record.metadata},    {"env", record.env},     {"started_ms", record.started_ms}};
   return text.dump();
 }
 
@@ -27,7 +22,6 @@ std::optional<Record> record_in(const std::string& text) {
   if (text.empty()) return std::nullopt;
   try {
     const json record = json::parse(text);
-    if (record.at("door") != "e2b") return std::nullopt;
     return Record{.template_id = record.at("template"),
                   .token = record.at("token"),
                   .home = record.at("home"),

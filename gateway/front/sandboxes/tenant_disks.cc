@@ -80,7 +80,7 @@ void TenantDisks::check(const Sandbox& sandbox, std::optional<uint64_t> limit) c
     if (has && *has == 0)
       refuse("that of agent `" + printable(other->row.agent_id, 70) +
              "` has no limit: use it once more, or end it");
-    others += has.value_or(*limit);  // of an older isogate: as much as this one, till it is opened again
+    others += has.value_or(*limit);  // not known yet: as much as this one, till it is opened again
   }
   if (*limit > most_ || others > most_ - *limit)
     refuse("the others have " + mib(others) + ", this one would have " + mib(*limit) +

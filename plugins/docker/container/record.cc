@@ -43,8 +43,8 @@ std::optional<Record> read_record(int directory) {
                   .profile = json.at("profile"),
                   .socket = json.at("socket"),
                   .started_at = json.at("started_at"),
-                  .pid = json.value("pid", int64_t{0}),
-                  .shape = json.value("shape", ""),
+                  .pid = json.at("pid"),
+                  .shape = json.at("shape"),
                   .proof = {}};
     if (read_proof(json, record.proof)) return record;
   } catch (const Json::exception&) {

@@ -148,13 +148,13 @@ void SandboxPod::take_new_name() {
 // It may have been created at another gateway, whose front alone has checked that its image is admitted.
 // Where nothing of it continues, it gets the one asked for.
 void SandboxPod::check_image(const sdk::Call& call) {
-  const auto& image = lease_.record().image;
-  if (!image || *image == parts_.image) return;
+  const std::string& image = lease_.record().image;
+  if (image == parts_.image) return;
   if (const auto place = lease_.record().place(); !place || !is_there(*place, call)) return;
   const auto named = [](const std::string& each) {
     return each.empty() ? std::string("its backend's own image") : "image `" + each + "`";
   };
-  const std::string has = "this sandbox was created with " + named(*image);
+  const std::string has = "this sandbox was created with " + named(image);
   if (parts_.image.empty())
     throw sdk::Error(
         ISOGATE_UNSUPPORTED,
@@ -335,7 +335,7 @@ bool SandboxPod::recreate(const std::string& why, const sdk::Call& call) {
   take_new_name();
   Record& record = lease_.record();
   record.users = {services_.holder};
-  if (record.image || !parts_.image.empty()) record.image = parts_.image;
+  record.image = parts_.image;
   lease_.write(true, call);
   make(call);
   return true;
