@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "gateway/front/api/execs.h"
 #include "gateway/front/base/api_error.h"
@@ -96,6 +97,23 @@ std::string term_of(const ParsedExec& exec) {
   for (const auto& [name, value] : exec.spec.call.env)
     if (name == "TERM") found += (found.empty() ? "" : ",") + value;
   return found;
+}
+
+TEST(ParseExec, NamesTheLongestTimeThatItAdmits) {
+  ExecConfig rules;
+  rules.max_timeout_sec = 3600;
+  for (const auto& [body, limit] :
+       {std::pair(R"({"command":"a","timeout_sec":3601})", 3600.0),
+        std::pair(R"({"command":"a","timeout_sec":1e9,"background":true})", 86400.0)}) {
+    nlohmann::json json = nlohmann::json::parse(body);
+    try {
+      (void)parse_exec(json, rules, "/bin/sh");
+      ADD_FAILURE() << body;
+    } catch (const ApiError& error) {
+      EXPECT_EQ(error.code, Code::kInvalidRequest);
+      EXPECT_EQ(nlohmann::json::parse(error.details_json).at("limit_sec").get<double>(), limit) << body;
+    }
+  }
 }
 
 TEST(ParseExec, GivesATerminalItsSizeAndName) {

@@ -137,10 +137,11 @@ double read_timeout(const json& body, const ExecConfig& rules, bool long_lived) 
   const double most = long_lived ? rules.max_background_sec : rules.max_timeout_sec;
   const double otherwise = long_lived ? most : rules.timeout_sec;
   const double timeout = number_field(body, "timeout_sec").value_or(otherwise);
-  if (!std::isfinite(timeout) || timeout <= 0 || timeout > most)
-    throw invalid_request("`timeout_sec` must be above 0 and at most " +
-                          std::to_string(static_cast<long>(most)));
-  return timeout;
+  if (std::isfinite(timeout) && timeout > 0 && timeout <= most) return timeout;
+  ApiError refused =
+      invalid_request("`timeout_sec` must be above 0 and at most " + std::to_string(static_cast<long>(most)));
+  refused.details_json = json{{"limit_sec", most}}.dump();
+  throw refused;
 }
 
 void read_long_lived(const json& body, ParsedExec& parsed) {
