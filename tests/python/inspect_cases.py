@@ -94,6 +94,27 @@ async def test_an_exec_reserves_no_output_and_asks_for_no_more_time_than_admitte
             "agent_id": "a", "argv": ["x"], "timeout_sec": 60}
 
 
+def too_long(limit_sec):
+    return refused(400, after=None, code="invalid_request", retryable=False, details={"limit_sec": limit_sec})
+
+
+async def test_an_exec_has_the_time_that_the_operator_admits():
+    done = httpx.Response(200, content=lines(START, EXIT))
+    late = httpx.Response(200, content=lines(START, {**EXIT, "outcome": "timed_out", "exit_code": 124}))
+    environment, script = scripted(too_long(3600.0), done, late)
+    assert (await environment.exec(["x"])).success
+    with pytest.raises(TimeoutError, match="within 3600 s"):
+        await environment.exec(["x"], timeout=7200)
+    assert [json.loads(each.content)["timeout_sec"] for each in script.asked] == [86400, 3600, 3600]
+
+
+async def test_a_timeout_that_no_gateway_admits_is_refused():
+    environment, script = scripted(too_long(3600.0))
+    with pytest.raises(ValueError):
+        await environment.exec(["x"], timeout=-1)
+    assert len(script.asked) == 1
+
+
 @pytest.mark.parametrize("outcome, error, raised", [
     ("unknown", None, SandboxUnavailableError),
     ("not_started", {"code": "permission_denied", "message": "not you"}, SandboxUserUnsupportedError),

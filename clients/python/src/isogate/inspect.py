@@ -7,6 +7,7 @@ The gateway and the key are those of the environment (`isogate.gateway.find`). `
 from __future__ import annotations
 
 import logging
+import math
 import posixpath
 import uuid
 from typing import Any, Literal, overload
@@ -52,7 +53,7 @@ class IsogateConfig(BaseModel, frozen=True, extra="forbid"):
     image: str | None = None  #: one that the operator admits
     backend: str | None = None  #: this backend or an error
     min_isolation: Isolation | None = None
-    exec_timeout_sec: float = _LONGEST_SEC  #: of an exec that names none, and the most; no more than the operator admits
+    exec_timeout_sec: float = _LONGEST_SEC  #: of an exec that names none, and the most; less if the operator admits less
 
 
 @sandboxenv(name="isogate")
@@ -74,6 +75,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         self._home = home
         self._own_view = own_view
         self._exec_timeout_sec = exec_timeout_sec
+        self._limit_sec = math.inf  # the operator's, once the gateway has named it
 
     @classmethod
     async def open(cls, config: IsogateConfig, agent_id: str | None = None) -> IsogateSandboxEnvironment:
@@ -174,9 +176,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
             else:
                 if data is not None:
                     options["stdin"] = data
-                # The gateway keeps little of a stream, however much the program prints.
-                async with await self._sandbox.exec_stream(cmd, **options) as events:
-                    await _read(events, output)
+                timeout_sec = await self._exec_streamed(cmd, timeout_sec, options, output)
             ending = output.ending()
         except errors.IsogateError as error:
             raise _of_exec(error, cmd, user) from error
@@ -188,6 +188,24 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
             raise PermissionError(stderr.strip())
         code = 1 if ending.exit_code is None else ending.exit_code
         return ExecResult(code == 0, code, stdout, stderr)
+
+    async def _exec_streamed(self, cmd: list[str], timeout_sec: float, options: ExecOptions, output: Capture) -> float:
+        """Runs a command whose output the gateway passes on; it keeps little of that, however much the program prints.
+
+        Returns the command's timeout: `timeout_sec`, or less if the operator admits less.
+        """
+        timeout_sec = options["timeout_sec"] = min(timeout_sec, self._limit_sec)
+        try:
+            events = await self._sandbox.exec_stream(cmd, **options)
+        except errors.InvalidRequest as refused:  # nothing was started
+            limit_sec: float = refused.details.get("limit_sec", timeout_sec)
+            if limit_sec >= timeout_sec:
+                raise
+            timeout_sec = options["timeout_sec"] = self._limit_sec = limit_sec
+            events = await self._sandbox.exec_stream(cmd, **options)
+        async with events:
+            await _read(events, output)
+        return timeout_sec
 
     async def _exec_fed(self, cmd: list[str], data: bytes, options: ExecOptions, output: Capture) -> None:
         """Runs a command whose stdin is written piece by piece."""
