@@ -1,8 +1,10 @@
 // Only the workspace module opens what a tenant can name, beneath a descriptor. Elapsed time is measured by a
 // clock that nobody sets. A lower layer includes nothing from a higher one. Operators know each warning of
-// the log.
+// the log. Each source of tests is built.
+#include <fnmatch.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -248,6 +250,31 @@ TEST(HouseRules, TestsUseNoNameOfATypeThatAllOfTheProductSees) {
   EXPECT_GT(used.size(), 5u);
   for (const auto& [name, where] : used)
     EXPECT_FALSE(types.contains(name)) << where << " uses test::" << name << ", like " << types[name];
+}
+
+// By its name, or by a pattern of its folder's CMakeLists.txt.
+TEST(HouseRules, EveryTestIsBuilt) {
+  const std::filesystem::path tests = std::filesystem::path(ISOGATE_SOURCE_DIR) / "tests";
+  const std::regex source(R"([\w*]+\.cc\b)");
+  size_t found = 0;
+  for (const auto& folder : std::filesystem::directory_iterator(tests)) {
+    std::ifstream file(folder.path() / "CMakeLists.txt");
+    if (!file) continue;
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    std::vector<std::string> built;
+    for (std::sregex_iterator at(text.begin(), text.end(), source), end; at != end; ++at)
+      built.push_back(at->str());
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+      const std::string name = entry.path().filename();
+      if (!name.ends_with("_test.cc")) continue;
+      ++found;
+      const auto fits = [&name](const std::string& each) {
+        return ::fnmatch(each.c_str(), name.c_str(), 0) == 0;
+      };
+      EXPECT_TRUE(std::any_of(built.begin(), built.end(), fits)) << entry.path() << " is not built";
+    }
+  }
+  EXPECT_GT(found, 200u);
 }
 
 }  // namespace
