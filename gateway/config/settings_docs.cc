@@ -19,11 +19,11 @@ place and what was meant. `configs/local-dev.yaml`, `configs/single-host.yaml`, 
 
 ## Where a value comes from
 
-Flags beat the environment, the environment beats the file, the file beats the defaults. A setting marked "the
-strictest source wins" is the exception: of the sources that name it the strictest value is taken, and a warning at
-start names what was ignored. The other settings that bear on security are lists and addresses, of which none is the
-strictest (`keys`, `tls.clients`, `hosts`, `cors.origins`, `listen`, `metrics.listen`, `backends`), and amounts: there the
-stronger source replaces the weaker one's value.
+Flags take precedence over the environment, the environment over the file, the file over the defaults. A setting marked
+"The strictest source wins" is the exception: of the sources that name it, the strictest value applies, and a warning at
+start names what was ignored. No value of a list or an address is the strictest (`keys`, `tls.clients`, `hosts`,
+`cors.origins`, `listen`, `metrics.listen`, `e2b.listen`, `shared_dirs`, `backends`). For these and for amounts, the value
+of the higher source applies: flag, then environment, then file.
 
 - Every setting below has a variable, except the members of list entries (names with `[]`). Lists are comma-separated
   or a JSON value; an empty variable is not set. An `ISOGATE_` variable that is no setting is a warning.

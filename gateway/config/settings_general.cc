@@ -120,8 +120,8 @@ const Setting kGeneralRows[] = {
      .details =
          "`loopback` is a relaxation, logged at every start: any program and, but for the checks of Host and "
          "Origin, any web page on this machine could run commands. A request that a proxy sent on "
-         "(Forwarded, "
-         "X-Forwarded-*, X-Real-IP, Via) needs a key all the same. Refused under `require_remote`.",
+         "(Forwarded, Via, X-Forwarded-*, X-Real-IP and similar) still needs a key. Refused under "
+         "`require_remote`.",
      .choices = kAnonymous,
      .strictest = Strictest::kFirst},
     {.path = "hosts",
@@ -199,16 +199,15 @@ const Setting kGeneralRows[] = {
      .brief =
          "Requests at `e2b.listen` whose Host is PORT-SANDBOX.DOMAIN go to that sandbox; empty: none do.",
      .details =
-         "For SDKs without E2B_SANDBOX_URL, and for the ports of sandboxes. DNS has to lead the names below "
-         "DOMAIN to this gateway, and a certificate to cover them.",
+         "For SDKs without E2B_SANDBOX_URL, and for the ports of sandboxes. DNS must resolve names below "
+         "DOMAIN to this gateway; with TLS, the certificate must cover them.",
      .grammar = &kHostName,
      .may_be_empty = true},
     {.path = "e2b.templates",
      .field = FIELD(Config, e2b.templates),
      .brief = "Names of templates, and the image of each.",
-     .details = "An empty image is the backend's own. `base` is always there, with that, unless it is named "
-                "here. An "
-                "image has to be admitted by `images` of the backend.",
+     .details = "An empty image is the backend's own. `base` always exists; unless listed here, it has the "
+                "backend's own image. An image has to be admitted by `images` of the backend.",
      .grammar = &kTemplateName},
     {.path = "e2b.timeout_sec",
      .field = FIELD(Config, e2b.timeout_sec),
@@ -260,7 +259,7 @@ const Setting kGeneralRows[] = {
      .brief = "The log file; empty: stderr.",
      .details =
          "A regular file, opened for appending, and reopened on SIGUSR1, after a rotation. Nothing waits for "
-         "it: beyond 4 MiB that it does not take lines are dropped and counted.",
+         "it: if the file takes no lines, up to 4 MiB wait; further lines are dropped and counted.",
      .grammar = &kAbsolutePath,
      .may_be_empty = true,
      .needs_restart = true},

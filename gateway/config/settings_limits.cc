@@ -7,15 +7,17 @@ const Setting kLimitRows[] = {
     {.path = "limits.max_connections",
      .field = FIELD(Config, limits.max_connections),
      .brief = "Connections at a time.",
-     .details = "The next is answered 429 and closed. A quarter of the descriptors that RLIMIT_NOFILE allows "
-                "is kept for execs, so that limit may bind first; the log reports that at the start.",
+     .details = "The next is answered 429 and closed; with TLS it is closed without a response. A quarter of "
+                "the descriptors that RLIMIT_NOFILE allows is kept for execs, so that limit may bind first; "
+                "the log reports that at the start.",
      .range = {1, 1000000}},
     {.path = "limits.max_connections_per_peer",
      .field = FIELD(Config, limits.max_connections_per_peer),
      .brief = "Connections at a time from one address, IPv6 /64 or local user.",
      .details =
-         "The next is answered 429 and closed. 0: three quarters of the connections that there may be, so "
-         "that others always find a place. Behind a proxy all clients have its address.",
+         "The next is answered 429 and closed; with TLS it is closed without a response. 0: three quarters "
+         "of the connections that there may be, so that others always find a place. Behind a proxy all "
+         "clients have its address.",
      .range = {0, 1000000}},
     {.path = "limits.max_requests_per_connection",
      .field = FIELD(Config, limits.max_requests_per_connection),
@@ -41,9 +43,10 @@ const Setting kLimitRows[] = {
      .field = FIELD(Config, limits.max_held_bytes),
      .brief = "Bytes of request bodies and responses kept in memory at a time; the next is answered 429.",
      .details =
-         "Counted are JSON bodies, their parts that an exec or a write keeps, JSON reads, listings, and for "
-         "an exec twice its `max_output_bytes` while it runs, then what it wrote. Uploads, downloads and "
-         "streams pass through and are not kept.",
+         "Counted are JSON bodies, their parts that an exec or a write keeps, JSON reads and listings; for "
+         "an "
+         "exec twice its `max_output_bytes` while it runs, then what it wrote; for a stream 256 KiB, with "
+         "`lines` 512 KiB. Uploads and downloads pass through and are not kept.",
      .range = {kMiB, 1024 * kGiB}},
     {.path = "limits.max_spool_bytes",
      .field = FIELD(Config, limits.max_spool_bytes),
@@ -69,9 +72,9 @@ const Setting kLimitRows[] = {
     {.path = "limits.body_idle_timeout_sec",
      .field = FIELD(Config, limits.body_idle_timeout_sec),
      .brief = "Seconds without a byte of a request's body.",
-     .details = "Of a file's bytes it is the backend's limit, too: where it neither takes nor gives one, nor "
-                "answers, for so long, the call is cancelled and answered 503. A write that is flushed or "
-                "appended, and a removal, have 600 s for their end.",
+     .details = "It also limits the backend in a file call: if it transfers no byte and sends no response "
+                "for this long, the call is cancelled and answered 503. A write that is flushed or appended, "
+                "and a removal, have 600 s for their end.",
      .range = {1, 3600}},
     {.path = "limits.idle_timeout_sec",
      .field = FIELD(Config, limits.idle_timeout_sec),
@@ -181,10 +184,10 @@ const Setting kLimitRows[] = {
      .brief =
          "Requests whose Host is PORT-AGENT.DOMAIN go to that port of the agent's sandbox; empty: none do.",
      .details =
-         "Plain HTTP, and what it switches to (WebSocket). They need a key as every request: in "
-         "`Authorization`, which then stays here, or in `X-Isogate-Key`, and the program gets its own "
-         "`Authorization`. The key's tenant decides whose agent it is. DNS has to lead the names below "
-         "DOMAIN to this gateway, and a certificate to cover them.",
+         "Plain HTTP, and what it switches to (WebSocket). Every request needs a key. A key in "
+         "`Authorization` is not passed on. With `X-Isogate-Key`, the program receives the request's "
+         "`Authorization`. The key's tenant decides whose agent it is. DNS must resolve names below DOMAIN "
+         "to this gateway; with TLS, the certificate must cover them.",
      .grammar = &kHostName,
      .may_be_empty = true},
     {.path = "ports.max_per_sandbox",

@@ -114,9 +114,8 @@ const Setting kBackendNames[] = {
     {.path = "users",
      .field = FIELD(BackendConfig, users),
      .brief = "Users, by name or number, that a request's `user` may ask for.",
-     .details = "Of a backend whose programs run on this host they are users of this host. root only when it "
-                "is named "
-                "here; that is a relaxation.",
+     .details = "If the backend runs programs on this host, these are users of this host. `root` is admitted "
+                "only if listed; that is a relaxation.",
      .grammar = &kRequestUser},
     {.path = "images",
      .field = FIELD(BackendConfig, images),
@@ -137,13 +136,13 @@ const Setting kBackendModes[] = {
     {.path = "limits.exec",
      .field = FIELD(BackendConfig, exec_limits_sampled),
      .brief =
-         "The limits of one exec (`cgroup` in a request). `enforce`: the kernel's, or the request is refused "
-         "with 501. `sampled`: where the backend cannot have the kernel's, its runner measures what the exec "
-         "uses every 10 ms, and ends it or slows it down.",
+         "The limits of one exec (`cgroup` in a request). `enforce`: the kernel enforces them, or the "
+         "request gets 501. `sampled`: where the kernel cannot enforce them, the backend's runner measures "
+         "what the exec uses every 10 ms, and ends it or slows it down.",
      .details =
          "A relaxation: between two measurements a program may use more, up to the limits of its sandbox. "
-         "Backends that "
-         "run commands in containers or pods can only sample, and so can one on this host without cgroups.",
+         "Backends that run commands in containers or pods can only sample, and so can one on this host "
+         "without cgroups.",
      .choices = kExecLimitModes},
     {.path = "egress",
      .field = FIELD(BackendConfig, egress),
