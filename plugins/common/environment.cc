@@ -7,7 +7,7 @@
 
 namespace isogate {
 
-Environment process_environment() {
+Environment variables_of_process() {
   return [](const std::string& name) -> std::optional<std::string> {
     if (const char* value = ::secure_getenv(name.c_str()); value != nullptr) return value;
     if (name == "XDG_RUNTIME_DIR") return "/run/user/" + std::to_string(::geteuid());

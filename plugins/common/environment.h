@@ -12,7 +12,7 @@ using Environment = std::function<std::optional<std::string>(const std::string&)
 
 // The environment of this process. A backend host has neither HOME nor XDG_RUNTIME_DIR: they get their
 // usual values.
-Environment process_environment();
+Environment variables_of_process();
 
 // An empty variable counts as unset.
 std::optional<std::string> value_of(const Environment& environment, const std::string& name);

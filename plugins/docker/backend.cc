@@ -135,7 +135,7 @@ Services& Backend::services() {
   if (services_) return *services_;
   const std::string runner = find_runner(config_.runner);
   auto made = std::make_unique<Services>(host_, config_,
-                                         resolve_address(config_.host, config_.tls, process_environment()));
+                                         resolve_address(config_.host, config_.tls, variables_of_process()));
   made->runner = runner;
   services_ = std::move(made);
   return *services_;

@@ -59,6 +59,7 @@ struct ClusterAccess {
 // In this order: config.in_cluster, config.kubeconfig, KUBECONFIG, ~/.kube/config, the pod's own service
 // account (KUBERNETES_SERVICE_HOST). A name that leads nowhere is an error, never the next place; but files
 // of a list may be missing as long as one is there.
-ClusterAccess load_access(const AccessConfig& config, const Environment& environment = process_environment());
+ClusterAccess load_access(const AccessConfig& config,
+                          const Environment& environment = variables_of_process());
 
 }  // namespace isogate::k8s
