@@ -63,7 +63,7 @@ void ClientCall::wait() {
   set(kOut, outlets_[0].wants(), POLLOUT);
   set(kErr, outlets_[1].wants(), POLLOUT);
   set(kDetach, goes_on ? plan_.detach_fd : -1, POLLIN);
-  connection_.wait(pending_, Awaits::kUpdate, watched_, std::min({patience_ends_, grace_ends_, plan_.until}));
+  connection_.wait(pending_, Awaits::kUpdate, watched_, std::min({pending_.ends, grace_ends_, plan_.until}));
   handle_watched();
   check_deadlines();
 }
@@ -97,7 +97,7 @@ void ClientCall::check_deadlines() {
     grace_ends_ = kForEver;
     drop();
   }
-  if (now < patience_ends_) return;
+  if (now < pending_.ends) return;
   if (!was_away_) return connection_.fail("it does not end a call that was cancelled");
   // The runner gets the cancellation once the stream is back; other calls go on.
   connection_.abandon(pending_);
@@ -109,9 +109,10 @@ void ClientCall::cancel() {
   cancelled_ = true;
   was_away_ = connection_.is_away();
   const Patience& patience = connection_.patience();
-  patience_ends_ = Clock::now() + (plan_.kind == Kind::kRuns ? patience.killed : patience.cancelled);
+  pending_.ends = std::min(pending_.ends,
+                           Clock::now() + (plan_.kind == Kind::kRuns ? patience.killed : patience.cancelled));
   grace_ends_ = Clock::now() + kGrace;
-  connection_.post(pending_,
+  connection_.post(pending_, bound(),
                    [&](std::string& out) { FrameWriter(out, ISOGATE_RUNNER_CANCEL, pending_.stream); });
 }
 
@@ -148,7 +149,7 @@ bool is_readable(int fd) {
 }  // namespace
 
 void ClientCall::post_channel(uint16_t type, uint32_t channel, uint32_t bytes) {
-  connection_.post(pending_, [&](std::string& out) {
+  connection_.post(pending_, bound(), [&](std::string& out) {
     FrameWriter(out, type, pending_.stream).add(isogate_runner_channel{channel, bytes});
   });
 }

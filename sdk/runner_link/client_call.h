@@ -124,7 +124,7 @@ class ClientCall {
   bool ready_ = false, out_ended_ = false, rejoined_ = false;
   bool detached_ = false;
   bool answered_ = false, cancelled_ = false, cut_ = false, was_away_ = false;
-  Clock::time_point patience_ends_ = kForEver, grace_ends_ = kForEver;
+  Clock::time_point grace_ends_ = kForEver;
   bool body_ended_ = false;
   std::exception_ptr stopped_;  // thrown in place of the result
   std::array<Outlet, 2> outlets_;

@@ -260,6 +260,7 @@ void Connection::notify(Pending& call) {
 namespace {
 
 constexpr size_t kKept = 128 << 10;  // of the buffer, between two frames
+constexpr const char* kTakesNothing = "it takes no more bytes";
 
 bool is_end_of_stream(int code) {
   return code == EPIPE || code == ECONNRESET || code == ENOTCONN || code == ESHUTDOWN;
@@ -295,7 +296,7 @@ bool Connection::take_turn(Pending& call, const Bound& bound) {
   }
 }
 
-void Connection::pass_turn(Pending& call) {
+void Connection::pass_turn(Pending& call, const Bound& bound) {
   for (;;) {
     if (outbox_.capacity() > kKept) outbox_ = {};
     outbox_.clear();
@@ -304,7 +305,7 @@ void Connection::pass_turn(Pending& call) {
       if (posted_.empty() || dead_) return hand_on_turn();
       outbox_.swap(posted_);
     }
-    flush(call, {}, {});
+    flush(call, bound, {}, false);
   }
 }
 
@@ -316,7 +317,8 @@ void Connection::hand_on_turn() {
   reach(*writer_);
 }
 
-bool Connection::flush(Pending& call, const Bound& bound, std::span<const int> fds) {
+bool Connection::flush(Pending& call, Bound bound, std::span<const int> fds, bool may_give_up) {
+  auto whole_by = kForEver;
   for (size_t done = 0; done < outbox_.size();) {
     if (!alive()) return false;
     const char* from = outbox_.data() + done;
@@ -328,7 +330,9 @@ bool Connection::flush(Pending& call, const Bound& bound, std::span<const int> f
     if (sent > 0) {
       done += static_cast<size_t>(sent);
     } else if (sent < 0 && code == EAGAIN) {
-      if (!wait_for_room(call, done == 0 ? bound : Bound{})) return false;
+      const bool room =
+          done == 0 && may_give_up ? wait_for_room(call, bound) : wait_for_rest(call, bound, whole_by);
+      if (!room) return false;
     } else if (attach && sent < 0 && code != EINTR && !is_end_of_stream(code)) {
       throw Error(ISOGATE_RESOURCE_EXHAUSTED,
                   "cannot pass descriptors to the runner: " + std::generic_category().message(code), code);
@@ -349,7 +353,30 @@ bool Connection::wait_for_room(Pending& call, const Bound& bound) {
     if (watched[0].revents != 0) return true;
     if (is_past(bound.until)) return false;
     if (stream_->is_away()) stalled = Clock::now() + patience_.stalled;
-    if (is_past(stalled)) fail("it takes no more bytes");
+    if (is_past(stalled)) fail(kTakesNothing);
+  }
+  return false;
+}
+
+// Of what must go out whole, or the connection ends.
+bool Connection::wait_for_rest(Pending& call, Bound& bound, Clock::time_point& whole_by) {
+  auto stalled = Clock::now() + patience_.stalled;
+  if (whole_by == kForEver) whole_by = stalled + std::chrono::seconds(outbox_.size() / kLeastPerSecond);
+  std::array<pollfd, 2> watched{{{stream_->room_fd(), POLLOUT, 0}, {bound.cancel_fd, POLLIN, 0}}};
+  while (alive()) {
+    wait(call, Awaits::kRoom, watched, std::min({stalled, whole_by, bound.until, call.ends}));
+    if (watched[1].revents != 0 || is_past(bound.until)) {
+      call.ends = std::min(call.ends, Clock::now() + std::max(patience_.cancelled, patience_.killed));
+      bound = {};
+      watched[1].fd = -1;
+    }
+    if (stream_->is_away()) {
+      stalled = Clock::now() + patience_.stalled;
+      whole_by = std::max(whole_by, stalled);
+    }
+    const bool slow = is_past(whole_by) || is_past(call.ends);
+    if (watched[0].revents != 0 && !slow) return true;
+    if (slow || is_past(stalled)) fail(slow ? "it takes bytes too slowly" : kTakesNothing);
   }
   return false;
 }

@@ -29,16 +29,20 @@ constexpr Clock::time_point kForEver = Clock::time_point::max();
 
 struct Patience {
   std::chrono::milliseconds cancelled{10'000};  // for the result of a call that was cancelled
-  std::chrono::milliseconds stalled{10'000};    // for the stream to take one more byte
+  std::chrono::milliseconds stalled{10'000};    // for the stream to take one more byte, or a small frame
   std::chrono::milliseconds killed{10'000};     // for the result of an exec that was cancelled
 };
+
+// A stream that takes fewer bytes of a frame, beyond the patience for a small one, counts as lost.
+constexpr size_t kLeastPerSecond = 16u << 10;
 
 // For poll(2).
 int milliseconds_to(Clock::time_point until);
 
 enum class Awaits { kUpdate, kTurn, kRoom };
 
-// What ends the attempt to send, while nothing of it is sent.
+// What ends the attempt to send, while nothing of it is sent. Once a part is, the rest of it, and whatever
+// else the call sends, has the patience of a cancelled call from then on: after that the connection ends.
 struct Bound {
   int cancel_fd = -1;
   Clock::time_point until = kForEver;
@@ -75,12 +79,12 @@ class Connection {
     if (!turn.mine) return false;
     outbox_.clear();
     fill(outbox_);
-    return flush(call, bound, fds);
+    return flush(call, bound, fds, true);
   }
-  // A small frame, without waiting: while it is another call's turn to write, that call sends it too. Credit
-  // bounds how many there are.
+  // A small frame, without waiting for a turn: while it is another call's, that call sends it too. Credit
+  // bounds how many there are. It cannot be given up.
   template <typename Fill>
-  void post(Pending& call, Fill fill) {
+  void post(Pending& call, const Bound& bound, Fill fill) {
     {
       const std::lock_guard lock(mutex_);
       if (dead_) return;
@@ -89,8 +93,8 @@ class Connection {
     }
     outbox_.clear();
     fill(outbox_);
-    flush(call, {}, {});
-    pass_turn(call);
+    flush(call, bound, {}, false);
+    pass_turn(call, bound);
   }
   // Within `fill` of send(): the number of the call's stream from now on.
   uint32_t begin(Pending& call);
@@ -109,9 +113,9 @@ class Connection {
  private:
   struct Turn {
     Turn(Connection& connection, Pending& call, const Bound& bound)
-        : mine(connection.take_turn(call, bound)), connection_(connection), call_(call) {}
+        : mine(connection.take_turn(call, bound)), connection_(connection), call_(call), bound_(bound) {}
     ~Turn() {
-      if (mine) connection_.pass_turn(call_);
+      if (mine) connection_.pass_turn(call_, bound_);
     }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -120,6 +124,7 @@ class Connection {
    private:
     Connection& connection_;
     Pending& call_;
+    const Bound& bound_;
   };
 
   bool prepare(Pending& call, Awaits awaits, bool& reads);
@@ -136,10 +141,11 @@ class Connection {
 
   bool take_turn(Pending& call, const Bound& bound);
   bool has_turn(Pending& call, bool give_up);
-  void pass_turn(Pending& call);
+  void pass_turn(Pending& call, const Bound& bound);
   void hand_on_turn();
-  bool flush(Pending& call, const Bound& bound, std::span<const int> fds);
+  bool flush(Pending& call, Bound bound, std::span<const int> fds, bool may_give_up);
   bool wait_for_room(Pending& call, const Bound& bound);
+  bool wait_for_rest(Pending& call, Bound& bound, Clock::time_point& whole_by);
 
   const std::unique_ptr<RunnerStream> stream_;
   const Patience patience_;

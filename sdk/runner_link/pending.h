@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -40,6 +41,9 @@ struct Pending {
   isogate_runner_result result{};
   std::string message;
   bool updated = false;  // something came since it was last taken
+
+  // Its thread's alone: set once it is cancelled, it ends the connection if the call has not ended by then.
+  std::chrono::steady_clock::time_point ends = std::chrono::steady_clock::time_point::max();
 
   // The connection's: how to reach its thread while that waits.
   static constexpr size_t kNowhere = SIZE_MAX;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -89,6 +90,65 @@ TEST(RunnerLinkCancel, AStreamThatTakesNothingIsDead) {
   EXPECT_EQ(stuck.get().status, ISOGATE_UNAVAILABLE);
   EXPECT_EQ(behind.get().status, ISOGATE_UNAVAILABLE);
   EXPECT_NE(link->why().find("takes no more"), std::string::npos) << link->why();
+}
+
+// Takes a few bytes now and then, as long as it exists.
+class SlowReader {
+ public:
+  SlowReader(const Peer& peer, std::chrono::milliseconds pause)
+      : thread_([this, fd = peer.fd(), pause] {
+          while (!over_) {
+            char bytes[1000];
+            ::recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+            std::this_thread::sleep_for(pause);
+          }
+        }) {}
+  ~SlowReader() {
+    over_ = true;
+    thread_.join();
+  }
+  SlowReader(const SlowReader&) = delete;
+  SlowReader& operator=(const SlowReader&) = delete;
+
+ private:
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+TEST(RunnerLinkCancel, ARunnerThatReadsSlowlyHoldsUpNoCancelledCall) {
+  for (const bool has_begun : {false, true}) {
+    Peer peer;
+    peer.narrow();
+    auto link = peer.link(0, 2000);
+    Pipe in;
+    Exec exec({"cat"});
+    exec.in = in.reader;
+    if (!has_begun) exec.user = std::string(300000, 'x');
+    auto done = exec.start(*link);
+    if (has_begun) {
+      peer.expect(ISOGATE_RUNNER_EXEC);
+      in.write(std::string(60000, 'x'));
+    }
+    const SlowReader slow(peer, 100ms);
+    std::this_thread::sleep_for(300ms);
+    exec.ask.cancel();
+    EXPECT_EQ(done.wait_for(6s), std::future_status::ready);
+    EXPECT_EQ(done.get().status, has_begun ? ISOGATE_LOST : ISOGATE_UNAVAILABLE);
+    EXPECT_NE(link->why().find("too slowly"), std::string::npos) << link->why();
+  }
+}
+
+TEST(RunnerLinkCancel, ARunnerThatReadsTooSlowlyIsLost) {
+  Peer peer;
+  peer.narrow();
+  auto link = peer.link(0, 2000);
+  Exec large({"true"});
+  large.user = std::string(60000, 'x');
+  auto stuck = large.start(*link);
+  const SlowReader slow(peer, 200ms);
+  EXPECT_EQ(stuck.wait_for(9s), std::future_status::ready);
+  EXPECT_EQ(stuck.get().status, ISOGATE_UNAVAILABLE);
+  EXPECT_NE(link->why().find("too slowly"), std::string::npos) << link->why();
 }
 
 // A stream that reconnects, and keeps no more of what is to be sent than a small frame.

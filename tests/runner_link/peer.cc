@@ -83,6 +83,11 @@ std::shared_ptr<sdk::RunnerLink> Peer::link(uint32_t flags, int patience_ms) {
   return made;
 }
 
+void Peer::narrow() const {
+  const int least = 1;
+  EXPECT_EQ(::setsockopt(client_, SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
+}
+
 bool Peer::try_send(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);

@@ -53,6 +53,9 @@ class Peer {
   // A link to this peer, after both HELLOs.
   std::shared_ptr<sdk::RunnerLink> link(uint32_t flags = kAble, int patience_ms = 10'000);
 
+  // Before that: the client sends at most 5 KB ahead of what is read.
+  void narrow() const;
+
   void send(std::string_view bytes);  // false, not a signal, when the client has closed
   [[nodiscard]] bool try_send(std::string_view bytes);
   // The next frame; type 0 at the end. `expect` skips CREDIT frames.
