@@ -4,8 +4,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <vector>
 
 #include "gateway/front/base/own_fd.h"
 #include "gateway/ipc/channel.h"
@@ -58,6 +60,50 @@ class BackendChannelTest : public testing::Test {
   }
   boost::asio::awaitable<void> ask(ipc::Call call, std::optional<ipc::Reply>& reply) {
     reply = co_await channel_->call(std::move(call));
+  }
+  // A host of its own, which does not end the first of two calls of one sandbox though that is cancelled.
+  struct Stuck {
+    const char* what;
+    ipc::Call hangs, next;
+    bool given_up;  // for that
+    Fd host = {};
+    std::shared_ptr<BackendChannel> channel = {};
+    std::optional<ipc::Reply> lost = {}, answer = {};
+  };
+  template <typename Message>
+  static ipc::Call of_sandbox(uint32_t flags = 0) {
+    Message message;
+    message.sandbox_id = "sandbox";
+    if constexpr (requires { message.flags; }) message.flags = flags;
+    return message;
+  }
+  boost::asio::awaitable<void> ask_cancelled(Stuck& stuck) {
+    auto cancel = or_throw(Cancel::make(io_.get_executor()));
+    cancel->fire();
+    stuck.lost = co_await stuck.channel->call(std::move(stuck.hangs), std::move(cancel));
+  }
+  boost::asio::awaitable<void> ask_next(Stuck& stuck) {
+    stuck.answer = co_await stuck.channel->call(std::move(stuck.next));
+  }
+  void begin(Stuck& stuck) {
+    auto ends = or_throw(ipc::make_socket_pair());
+    stuck.host = std::move(ends.theirs);
+    stuck.channel = std::make_shared<BackendChannel>(io_.get_executor(), std::move(ends.own), HostIdentity());
+    stuck.channel->start([](const ipc::Hello&) {}, [] {});
+    or_throw(ipc::send_record(stuck.host.get(), ipc::encode(ipc::Hello()).bytes, {}, ipc::Wait::kBlock));
+    boost::asio::co_spawn(io_, ask_cancelled(stuck), [](const std::exception_ptr&) {});
+    io_.poll();
+    or_throw(ipc::receive_record(stuck.host.get(), ipc::Wait::kBlock));
+  }
+  // The host cancels the second one, which waited for the first.
+  void go_on(Stuck& stuck) {
+    boost::asio::co_spawn(io_, ask_next(stuck), [](const std::exception_ptr&) {});
+    io_.poll();
+    ipc::Reply reply;
+    reply.id = ipc::call_id(or_throw(ipc::receive_record(stuck.host.get(), ipc::Wait::kBlock)).bytes);
+    reply.status = ISOGATE_CANCELLED;
+    or_throw(ipc::send_record(stuck.host.get(), ipc::encode(reply).bytes, {}, ipc::Wait::kBlock));
+    io_.poll();
   }
   void answer(isogate_status status) {
     auto record = or_throw(ipc::receive_record(host_.get(), ipc::Wait::kBlock));
@@ -175,6 +221,37 @@ TEST_F(BackendChannelTest, AHostIsGivenUpForACallThatKeepsItsSandboxFromBeingClo
   EXPECT_EQ(channel_->given_up(), "") << "nothing of that one hangs";
   EXPECT_EQ(close("sandbox"), ISOGATE_UNAVAILABLE);
   EXPECT_NE(channel_->given_up(), "");
+}
+
+// Else its agent could not work until a restart. A disk may be slow, and the background is in no hurry.
+TEST_F(BackendChannelTest, AHostIsGivenUpForAnyCallThatKeepsItsSandboxFromBeingOpenedOrClosed) {
+  using ipc::CloseCall, ipc::EvidenceCall, ipc::FileCall, ipc::OpenCall;
+  std::vector<Stuck> all;
+  all.push_back({"evidence", of_sandbox<EvidenceCall>(), of_sandbox<CloseCall>(), true});
+  all.push_back({"a close", of_sandbox<CloseCall>(), of_sandbox<CloseCall>(), true});
+  all.push_back({"an open", of_sandbox<OpenCall>(), of_sandbox<OpenCall>(), true});
+  all.push_back({"a read", of_sandbox<FileCall>(), of_sandbox<OpenCall>(), true});
+  all.push_back(
+      {"a durable write", of_sandbox<FileCall>(ISOGATE_FILE_DURABLE), of_sandbox<CloseCall>(), false});
+  all.push_back(
+      {"a re-attachment", of_sandbox<OpenCall>(), of_sandbox<OpenCall>(ISOGATE_OPEN_RUNNING_ONLY), false});
+  for (Stuck& each : all) begin(each);
+  const auto is_lost = [](const Stuck& each) { return each.lost.has_value(); };
+  for (int i = 0; i < 30 && !std::all_of(all.begin(), all.end(), is_lost); ++i) {
+    io_.restart();
+    io_.run_for(std::chrono::seconds(1));
+  }
+  io_.restart();
+  for (Stuck& each : all) {
+    SCOPED_TRACE(each.what);
+    ASSERT_TRUE(each.lost);
+    EXPECT_EQ(each.lost->status, ISOGATE_LOST);
+    EXPECT_EQ(each.channel->given_up(), "");
+    go_on(each);
+    ASSERT_TRUE(each.answer);
+    EXPECT_EQ(each.answer->status, each.given_up ? ISOGATE_UNAVAILABLE : ISOGATE_CANCELLED);
+    EXPECT_EQ(each.channel->given_up() != "", each.given_up) << each.channel->given_up();
+  }
 }
 
 }  // namespace

@@ -260,9 +260,11 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
     co_return failure(id, ISOGATE_INVALID_ARGUMENT,
                       "a path, a name or a list is longer than a backend takes");
   bool is_new = false;
+  bool is_needed = call.index() == kClose;  // not only the background's
   if (const auto* open = std::get_if<ipc::OpenCall>(&call)) {
     if (auto full = no_room_for(*open)) co_return failure(id, ISOGATE_RESOURCE_EXHAUSTED, std::move(*full));
     is_new = !open_sandboxes_.tenant_of.contains(open->sandbox_id);
+    is_needed = (open->flags & ISOGATE_OPEN_RUNNING_ONLY) == 0;
     note_open(open->sandbox_id, open->tenant);
   }
   const size_t kind = call.index();
@@ -272,14 +274,15 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   pending->is_sign = kind == kExec || kind == kConnect;
   if (const auto* file = std::get_if<ipc::FileCall>(&call)) {
     pending->verb = file->verb;
-    pending->is_sign = (file->flags & ISOGATE_FILE_DURABLE) == 0;  // a disk may be slow
+    pending->may_be_slow = (file->flags & ISOGATE_FILE_DURABLE) != 0;
+    pending->is_sign = !pending->may_be_slow;
   }
   pending->whose = std::move(whose);
   pending_.emplace(id, pending);
   cancel->begin([self, id] { self->abandon(id); });
   if (post({id, &call, std::move(record)})) co_await pending->done.wait();
   cancel->end();
-  if (kind == kClose) judge_close(pending->sandbox_id, *pending->reply);
+  if (is_needed) judge_waiting(pending->sandbox_id, *pending->reply);
   const isogate_status status = pending->reply->status;
   const bool is_gone = status == ISOGATE_NO_SANDBOX || status == ISOGATE_SANDBOX_LOST;
   const bool not_made = kind == kOpen && is_new && status != ISOGATE_OK && status != ISOGATE_LOST;
@@ -332,15 +335,15 @@ void BackendChannel::judge_hanging_probe() {
   if (!has_call(pending_, kPing)) asio::co_spawn(executor_, ping(shared_from_this()), asio::detached);
 }
 
-// A close that was cancelled while it waited for a call that does not end would wait for ever.
-void BackendChannel::judge_close(const std::string& sandbox_id, ipc::Reply& reply) {
+// An open or a close that was cancelled while it waited for a call that does not end would wait for ever.
+void BackendChannel::judge_waiting(const std::string& sandbox_id, ipc::Reply& reply) {
   const bool hangs = std::any_of(abandoned_.begin(), abandoned_.end(), [&](const auto& each) {
-    return each.second->is_sign && each.second->sandbox_id == sandbox_id;
+    return !each.second->may_be_slow && each.second->sandbox_id == sandbox_id;
   });
   if (reply.status != ISOGATE_CANCELLED || !hangs) return;
   reply.status = ISOGATE_UNAVAILABLE;
   reply.message = "a cancelled call of this sandbox does not end; its backend host is being replaced";
-  give_up("it does not end a cancelled call of a sandbox that is to be closed");
+  give_up("it does not end a cancelled call of a sandbox that is to be opened or closed");
 }
 
 asio::awaitable<void> BackendChannel::ping(Self) {

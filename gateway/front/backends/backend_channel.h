@@ -11,10 +11,10 @@
 // wait for an open do not count, as long as the host itself answers a ping.
 //
 // Nor does one tenant end the host for others: its hanging calls count for half at most. The exception is a
-// sandbox that cannot be closed because a call of it hangs: else it could not be deleted until a restart.
-// What a tenant runs cannot bring that about by itself: the plugin has 15 s to end a cancelled call, and the
-// close that waits for it another minute, so a host is lost for a plugin's defect, about once a minute at
-// most.
+// sandbox that can be neither opened nor closed because any call of it hangs: else its agent could do nothing
+// until a restart. A durable write does not count: a disk may be slow. What a tenant runs cannot bring that
+// about by itself: the plugin has 15 s to end a cancelled call, and the close that waits for it another
+// minute, so a host is lost for a plugin's defect, about once a minute at most.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -108,7 +108,8 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
     size_t kind = 0;  // of ipc::Call
     std::string sandbox_id;
     std::optional<ipc::FileVerb> verb;
-    bool is_sign = false;  // several such calls that are abandoned show that the host is stuck
+    bool is_sign = false;      // several such calls that are abandoned show that the host is stuck
+    bool may_be_slow = false;  // a disk may be: that it is abandoned shows nothing
     OnBehalf whose;
     bool sent = false;
     std::optional<ipc::Reply> reply;
@@ -137,7 +138,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   void abandon(uint64_t id);
   void judge_abandoned();
   void judge_hanging_probe();
-  void judge_close(const std::string& sandbox_id, ipc::Reply& reply);
+  void judge_waiting(const std::string& sandbox_id, ipc::Reply& reply);
   boost::asio::awaitable<void> ping(Self);
   void give_up(std::string why);
   void end();

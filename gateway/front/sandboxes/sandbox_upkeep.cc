@@ -266,8 +266,8 @@ asio::awaitable<void> SandboxUpkeep::stop_idle(std::function<seconds()> limit) {
     std::unordered_map<std::string, std::vector<SandboxPtr>> idle;
     for (const auto& [id, sandbox] : records_.all()) {
       const auto in = sandbox->may_be_in();
-      // What was lost there is left alone while a call of it hangs: a close would wait for that.
-      const bool closes = in && (sandbox->open_in || !in->hangs(sandbox->row.sandbox_id));
+      // Left alone while a call of it hangs: a close would wait for that, and its host be replaced.
+      const bool closes = in && !in->hangs(sandbox->row.sandbox_id);
       const bool open = sandbox->known && closes && !sandbox->changing;
       if (!open || sandbox->calls != 0 || steady_clock::now() - sandbox->used < limit()) continue;
       if (!stopping_idle_.contains(sandbox->row.backend)) idle[sandbox->row.backend].push_back(sandbox);
