@@ -71,6 +71,7 @@ class ExecTest : public testing::Test {
       spec.tenant = "tenant";
       spec.agent = "agent";
       spec.request_id = "request";
+      spec.timeout_sec = 60;
       Nowhere output;
       Killer killer;
       ByteShare memory;
@@ -107,6 +108,14 @@ TEST_F(ExecTest, WaitsForItsPlaceAndItsStartNoLongerThanForOne) {
   EXPECT_EQ(refusal->code, Code::kRateLimited) << refusal->message;
   EXPECT_GE(took, 3s);
   EXPECT_LT(took, 5s);
+}
+
+// A backend host that ends cancels its calls, too.
+TEST_F(ExecTest, IsRefusedAndNotKilledWhereNobodyCancelledIt) {
+  host_->exec_status = ISOGATE_CANCELLED;
+  const auto refusal = refusal_of_exec();
+  ASSERT_TRUE(refusal) << "it is answered as if it had been killed";
+  EXPECT_EQ(refusal->code, Code::kBackendUnavailable) << refusal->message;
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ class FakeHost {
   ~FakeHost() { thread_.join(); }  // the other end is closed by then
 
   std::atomic<int> probes_to_fail{0}, probes{0};
-  std::atomic<int> detached{0}, ended{0};  // closes, by their mode
+  std::atomic<int> detached{0}, ended{0};                        // closes, by their mode
+  std::atomic<isogate_status> exec_status{ISOGATE_UNSUPPORTED};  // the answer to each exec
   // Serves reads of files, in the host's thread; set before the first.
   std::function<isogate_status(ipc::FileCall&)> read;
 
@@ -72,6 +73,8 @@ class FakeHost {
           reply.status = ISOGATE_NO_SANDBOX;
       } else if (const auto* closed = std::get_if<ipc::CloseCall>(&*call)) {
         ++(closed->mode == ISOGATE_CLOSE_DETACH ? detached : ended);
+      } else if (std::holds_alternative<ipc::ExecCall>(*call)) {
+        reply.status = exec_status;
       } else if (auto* file = std::get_if<ipc::FileCall>(&*call)) {
         reply.status = ISOGATE_UNSUPPORTED;  // it counts no disk
         if (file->verb == ipc::FileVerb::kRead && read) reply.status = read(*file);

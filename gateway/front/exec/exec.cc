@@ -283,6 +283,7 @@ class Flight {
   void arm_timer();
   asio::awaitable<void> list_artifacts(ArtifactWatch& artifacts);
   [[nodiscard]] bool never_started(const ipc::Reply& reply) const;
+  [[nodiscard]] bool was_cancelled(const ipc::Reply& reply) const;
   void conclude(const ipc::Reply& reply);
   [[nodiscard]] bool may_be_sampled() const;
   [[nodiscard]] bool proves_execs() const;
@@ -486,8 +487,13 @@ bool Flight::never_started(const ipc::Reply& reply) const {
   return !spec_.rejoin && !wrote && reply.status != ISOGATE_OK && reply.status != ISOGATE_LOST;
 }
 
+// By the front, or at its deadline: what a backend host that ends has cancelled is refused.
+bool Flight::was_cancelled(const ipc::Reply& reply) const {
+  return reply.status == ISOGATE_CANCELLED && (cancel_->fired() || timed_out_);
+}
+
 void Flight::conclude(const ipc::Reply& reply) {
-  if (reply.status == ISOGATE_CANCELLED && never_started(reply)) {
+  if (was_cancelled(reply) && never_started(reply)) {
     answer_.outcome = timed_out_ ? Outcome::kTimedOut : Outcome::kKilled;
     answer_.exit_code = timed_out_ ? kTimeoutExit : kKilledExit;
     return;
@@ -584,6 +590,7 @@ asio::awaitable<ExecAnswer> Flight::fly() {
     keep_unsent(std::move(unsent));
   }
   timer_.cancel();
+  if (!cancel_->fired()) timed_out_ = std::chrono::steady_clock::now() >= deadline_;  // its backend was first
   give_back_places(reply, std::chrono::steady_clock::now() - begun);
   on_end_.leave();
   boost::system::error_code ignored;
@@ -600,7 +607,7 @@ asio::awaitable<ExecAnswer> Flight::fly() {
   answer_.stdout_bytes = offsets_[0] + standard_out->total;
   answer_.stderr_bytes = offsets_[1] + standard_err->total;
   conclude(reply);
-  const bool refused = never_started(reply) && reply.status != ISOGATE_CANCELLED;
+  const bool refused = never_started(reply) && !was_cancelled(reply);
   if (refused) answer_.outcome = Outcome::kNotStarted;
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
       (reply.status == ISOGATE_LOST && !(spec_.kept && spec_.kept->detached)))
