@@ -1,5 +1,7 @@
 #include "gateway/host/calls.h"
 
+#include <chrono>
+
 #include "gateway/host/abi_call.h"
 #include "gateway/host/item_sink.h"
 #include "gateway/host/requests.h"
@@ -8,6 +10,7 @@
 #include "isogate/kept_exec.h"
 #include "isogate/orphans.h"
 #include "lib/capabilities.h"
+#include "lib/fd.h"
 #include "lib/text.h"
 
 namespace isogate {
@@ -15,8 +18,27 @@ namespace {
 
 using Value = decltype(ipc::Reply::value);
 
-// probe() may claim no more than the descriptor does.
-Result<Value> take_probe(const isogate_probe& probe, const Description& description) {
+Error left_out(const Description& description, const char* verb) {
+  return unsupported("the backend cannot " + std::string(verb) + ": plugin `" + description.id +
+                     "` has no such function");
+}
+
+// What the plugin has under this id, with these functions; ISOGATE_UNSUPPORTED if it cannot `verb`. Any other
+// member is null where an older plugin does not have it.
+template <typename T, typename... Functions>
+Result<T> extension(const Instance& instance, const char* id, const char* verb, Functions T::*... functions) {
+  const auto get = instance.api().get_extension;
+  const auto* found = static_cast<const T*>(get == nullptr ? nullptr : get(instance.get(), id));
+  if (found == nullptr) return left_out(instance.description(), verb);
+  const T own = import_struct(found);
+  if (((own.*functions == nullptr) || ...))
+    return plugin_defect("its " + std::string(id) + " lacks a function");
+  return own;
+}
+
+// probe() may claim no more than the descriptor does, and no extension that is not there.
+Result<Value> take_probe(const isogate_probe& probe, const Instance& instance) {
+  const Description& description = instance.description();
   if (probe.verdict < ISOGATE_PROBE_AVAILABLE || probe.verdict > ISOGATE_PROBE_UNAVAILABLE)
     return plugin_defect("probe() answered with an unknown verdict");
   if (!known_isolation(probe.isolation) || !known_locality(probe.locality))
@@ -29,6 +51,10 @@ Result<Value> take_probe(const isogate_probe& probe, const Description& descript
   if (const uint64_t more = claimed & ~description.capabilities; more != 0)
     return plugin_defect("probe() claims what the plugin's descriptor does not: " +
                          join(capability_names(more), ", "));
+  const auto kept = extension(instance, ISOGATE_EXEC_EXTENSION, "keep execs", &isogate_kept_execs::start,
+                              &isogate_kept_execs::rejoin);
+  if ((claimed & ISOGATE_CAP_KEPT_EXECS) != 0 && !kept)
+    return plugin_defect("probe() claims kept_execs, but " + kept.error().message);
   return Value(ipc::Probe{probe.verdict, probe.isolation, probe.locality, claimed, clean_text(probe.detail)});
 }
 
@@ -37,6 +63,13 @@ Error exec_defect(const char* what) {
   Error error = plugin_defect(std::string("exec() answered with ") + what);
   error.status = ISOGATE_LOST;
   return error;
+}
+
+// A plugin may notice the deadline before its caller does.
+bool was_cancelled(const ipc::ExecCall& call) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return is_signalled(call.call.cancel.get()) || is_signalled(call.detach.get()) ||
+         std::chrono::nanoseconds(now).count() >= call.call.deadline_ns;
 }
 
 Result<Value> take_result(isogate_exec_result result) {
@@ -122,11 +155,6 @@ isogate_exec_request request_of(const ipc::ExecCall& call, const ExecArguments& 
   return request;
 }
 
-Error left_out(const Description& description, const char* verb) {
-  return unsupported("the backend cannot " + std::string(verb) + ": plugin `" + description.id +
-                     "` has no such function");
-}
-
 Result<void> taken(isogate_status status, const AbiCall& abi) {
   if (status == ISOGATE_OK) return {};
   return plugin_failure(status, abi.error);
@@ -136,18 +164,6 @@ Result<void> taken(isogate_status status, const AbiCall& abi) {
 Result<Value> done(const Result<void>& ended) {
   if (!ended) return ended.error();
   return Value();
-}
-
-// What the plugin has under this id, with these functions; ISOGATE_UNSUPPORTED if it cannot `verb`.
-template <typename T, typename... Functions>
-Result<const T*> extension(const Instance& instance, const char* id, const char* verb,
-                           Functions T::*... functions) {
-  const auto get = instance.api().get_extension;
-  const auto* found = static_cast<const T*>(get == nullptr ? nullptr : get(instance.get(), id));
-  if (found == nullptr) return left_out(instance.description(), verb);
-  if (found->struct_size < sizeof *found || ((found->*functions == nullptr) || ...))
-    return plugin_defect("its " + std::string(id) + " lacks a function");
-  return found;
 }
 
 }  // namespace
@@ -173,7 +189,7 @@ Result<Value> Calls::serve(const ipc::ProbeCall& call) {
   probe.struct_size = sizeof probe;
   isogate_status status = instance_.api().probe(instance_.get(), &abi.call, &probe, &abi.error);
   if (auto probed = taken(status, abi); !probed) return probed.error();
-  return take_probe(probe, instance_.description());
+  return take_probe(probe, instance_);
 }
 
 Result<Value> Calls::serve(const ipc::PingCall&) { return Value(); }
@@ -198,19 +214,21 @@ Result<Value> Calls::serve(const ipc::EnumerateCall& call) {
 }
 
 Result<Value> Calls::serve(const ipc::OrphansCall& call) {
-  const auto orphans = extension(instance_, ISOGATE_ORPHANS_EXTENSION, "remove what lost sandboxes have left",
-                                 &isogate_orphans::list, &isogate_orphans::remove);
-  if (!orphans && orphans.error().status == ISOGATE_UNSUPPORTED && call.sandbox_id.empty())
+  const bool lists = call.sandbox_id.empty();
+  const char* verb = "remove what lost sandboxes have left";
+  const auto orphans = lists
+                           ? extension(instance_, ISOGATE_ORPHANS_EXTENSION, verb, &isogate_orphans::list)
+                           : extension(instance_, ISOGATE_ORPHANS_EXTENSION, verb, &isogate_orphans::remove);
+  if (!orphans && orphans.error().status == ISOGATE_UNSUPPORTED && lists)
     return Value();  // it leaves nothing behind
   if (!orphans) return orphans.error();
   AbiCall abi(call.call);
-  if (!call.sandbox_id.empty())
+  if (!lists)
     return done(taken(
-        (*orphans)->remove(instance_.get(), &abi.call, abi_str(call.sandbox_id), call.flags, &abi.error),
-        abi));
+        orphans->remove(instance_.get(), &abi.call, abi_str(call.sandbox_id), call.flags, &abi.error), abi));
   ItemSink items(call.out.get(), call.call.cancel.get());
   isogate_record_sink sink = items.records();
-  return done(items.finish(taken((*orphans)->list(instance_.get(), &abi.call, &sink, &abi.error), abi)));
+  return done(items.finish(taken(orphans->list(instance_.get(), &abi.call, &sink, &abi.error), abi)));
 }
 
 // When the plugin reports that the sandbox is gone, the next open creates it again.
@@ -231,6 +249,8 @@ Result<Value> Calls::serve(const ipc::ExecCall& call, isogate_sandbox* sandbox) 
   result.struct_size = sizeof result;
   const auto status = run(call, sandbox, abi, request, result);
   if (!status) return status.error();
+  if (*status == ISOGATE_CANCELLED && !was_cancelled(call))
+    return exec_defect("CANCELLED, though nobody cancelled it");
   if (auto ended = taken(*status, abi); !ended) {
     Error error = ended.error();
     if (!is_known(*status)) error.status = ISOGATE_LOST;
@@ -243,8 +263,8 @@ Result<isogate_status> Calls::run(const ipc::ExecCall& call, isogate_sandbox* sa
                                   const isogate_exec_request& request, isogate_exec_result& result) {
   if (call.keep == ipc::Keep::kNot)
     return instance_.api().exec(sandbox, &abi.call, &request, &result, &abi.error);
-  const auto kept = extension(instance_, ISOGATE_EXEC_EXTENSION, "keep execs", &isogate_kept_execs::start,
-                              &isogate_kept_execs::rejoin);
+  const auto verb = call.keep == ipc::Keep::kStart ? &isogate_kept_execs::start : &isogate_kept_execs::rejoin;
+  const auto kept = extension(instance_, ISOGATE_EXEC_EXTENSION, "keep execs", verb);
   if (!kept) return kept.error();
   isogate_kept_exec how{};
   how.struct_size = sizeof how;
@@ -252,8 +272,7 @@ Result<isogate_status> Calls::run(const ipc::ExecCall& call, isogate_sandbox* sa
   how.detach_fd = call.detach.get();
   how.input_end_fd = call.input_end.get();
   how.state_fd = call.state.get();
-  const auto verb = call.keep == ipc::Keep::kStart ? (*kept)->start : (*kept)->rejoin;
-  return verb(sandbox, &abi.call, &request, &how, &result, &abi.error);
+  return ((*kept).*verb)(sandbox, &abi.call, &request, &how, &result, &abi.error);
 }
 
 Result<Value> Calls::serve(const ipc::ConnectCall& call, isogate_sandbox* sandbox) {
@@ -320,8 +339,7 @@ Result<Value> Calls::disk_use(AbiCall& abi, isogate_sandbox* sandbox) {
   if (!disk) return disk.error();
   isogate_disk_use use{};
   use.struct_size = sizeof use;
-  if (auto asked = taken((*disk)->use(sandbox, &abi.call, &use, &abi.error), abi); !asked)
-    return asked.error();
+  if (auto asked = taken(disk->use(sandbox, &abi.call, &use, &abi.error), abi); !asked) return asked.error();
   use.flags &= ISOGATE_DISK_ENFORCED | ISOGATE_DISK_EXACT;
   return Value(use);
 }

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,6 +21,7 @@
 #include "gateway/ipc/channel.h"
 #include "gateway/ipc/codec.h"
 #include "lib/log.h"
+#include "lib/text.h"
 #include "runner/exec/kept_capabilities.h"
 
 namespace isogate {
@@ -169,9 +171,18 @@ void tell_supervisor(const json& message) {
   if (!sent) log::warn("supervisor_unreachable", {{"reason", sent.error().message}});
 }
 
+// The supervisor takes small records only, and a plugin's schema may list what it expects without end.
+std::string reported(const std::string& reason) {
+  constexpr size_t kMost = 4096;
+  const std::string_view begin = utf8_prefix(reason, kMost);
+  if (begin.size() == reason.size()) return reason;
+  return std::string(begin) + "… (cut: it has " + std::to_string(reason.size()) + " bytes)";
+}
+
 int fail(const std::string& backend, const Failure& failure) {
-  log::info("backend_start_failed", {{"backend", backend}, {"reason", failure.error.message}});
-  json message = {{"type", "failed"}, {"message", failure.error.message}};
+  const std::string reason = reported(failure.error.message);
+  log::info("backend_start_failed", {{"backend", backend}, {"reason", reason}});
+  json message = {{"type", "failed"}, {"message", reason}};
   if (failure.setting) message["setting"] = *failure.setting;
   tell_supervisor(message);
   return kExitFailed;
@@ -249,6 +260,10 @@ int serve(Start start) {
   (void)::signal(SIGALRM, SIG_DFL);
   ::alarm(static_cast<unsigned>(budget::kDestroy.count()));
   log::info("backend_host_exiting", {{"backend", start.backend.name}, {"code", code}});
+  if (server.left_open()) {  // destroy() would free a backend whose sandboxes are still there
+    log::flush();
+    ::_exit(code);
+  }
   return code;
 }
 

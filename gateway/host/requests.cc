@@ -90,10 +90,9 @@ Result<void> kind_of_event(int fd, bool required, const char* field, bool may_be
   if (fd < 0 && !required) return {};
   if (fd < 0) return invalid(std::string("a record has no descriptor for `") + field + "`");
   struct stat info {};
-  // An eventfd or a timerfd is an anonymous inode: no type at all. A mark is a socket, which this host never
-  // signals.
-  const bool is_event = ::fstat(fd, &info) == 0 && (info.st_mode & S_IFMT) == 0;
-  if (is_event || (may_be_mark && S_ISSOCK(info.st_mode))) return {};
+  // A mark is a socket, which this host never signals.
+  const bool is_mark = may_be_mark && ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode);
+  if (is_mark || is_event(fd)) return {};
   return invalid(std::string("the ") + field + " descriptor of a record is not an event");
 }
 
@@ -231,6 +230,12 @@ Result<void> call_fits(const ipc::ConnectCall& call, const BackendConfig&) {
 }
 
 }  // namespace
+
+// Such a descriptor is an anonymous inode: no type at all.
+bool is_event(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && (info.st_mode & S_IFMT) == 0;
+}
 
 Result<void> check(const ipc::Call& call, const BackendConfig& settings) {
   return std::visit(

@@ -10,6 +10,9 @@ namespace isogate {
 
 Result<void> check(const ipc::Call& call, const BackendConfig& settings);
 
+// An eventfd or a timerfd, or one that is as harmless to signal.
+bool is_event(int fd);
+
 // The configured egress, or a stricter one if the front asks for it.
 Result<uint32_t> admitted_egress(uint32_t asked, uint32_t configured);
 

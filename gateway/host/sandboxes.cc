@@ -49,6 +49,13 @@ const char* implausible(const isogate_sandbox_info& info, const Description& des
   return nullptr;
 }
 
+// What the plugin does not have is not open any more either.
+bool is_closed(isogate_status status) { return status == ISOGATE_OK || status == ISOGATE_NO_SANDBOX; }
+
+void log_close_failed(const std::string& id, const Error& error) {
+  log::warn("sandbox_close_failed", {{"sandbox", id}, {"reason", error.message}});
+}
+
 }  // namespace
 
 Result<ipc::Opened> Sandboxes::open(const ipc::OpenCall& call, const Limits& limits, uint32_t egress) {
@@ -61,16 +68,17 @@ Result<ipc::Opened> Sandboxes::open(const ipc::OpenCall& call, const Limits& lim
       continue;
     }
     const bool broken = box.state == State::kBroken;
-    if (broken && (call.flags & ISOGATE_OPEN_ATTACH_ONLY) == 0)
+    const bool to_close = (call.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
+    if (broken && !to_close && !box.own_close)
       return Error{ISOGATE_UNAVAILABLE, 0, "an earlier close of this sandbox failed, and is to be repeated"};
-    if (broken || !box.ended) {
+    if (!box.own_close || (broken && to_close)) {
       ipc::Opened opened = box.opened;
       opened.flags |= ISOGATE_SANDBOX_ATTACHED;
       opened.flags &= ~ISOGATE_SANDBOX_FRESH;
       return opened;
     }
     AbiCall abi(call.call);
-    if (auto closed = close_box(lock, call.sandbox_id, box, abi.call, ISOGATE_CLOSE_DETACH); !closed)
+    if (auto closed = close_box(lock, call.sandbox_id, box, abi.call, *box.own_close); !closed)
       return closed.error();
   }
   Box& box = boxes_[call.sandbox_id];
@@ -79,13 +87,18 @@ Result<ipc::Opened> Sandboxes::open(const ipc::OpenCall& call, const Limits& lim
   auto opened = call_open(call, limits, egress, sandbox);
   lock.lock();
   changed_.notify_all();
-  if (!opened) {
+  if (!opened && sandbox == nullptr) {
     boxes_.erase(call.sandbox_id);
     return opened;
   }
-  box.state = State::kOpen;
   box.sandbox = sandbox;
-  box.opened = *opened;
+  if (opened) {
+    box.state = State::kOpen;
+    box.opened = *opened;
+  } else {
+    box.state = State::kBroken;
+    box.own_close = ISOGATE_CLOSE_STOP;
+  }
   return opened;
 }
 
@@ -100,10 +113,17 @@ Result<ipc::Opened> Sandboxes::call_open(const ipc::OpenCall& call, const Limits
   info.uid = UINT32_MAX;
   const isogate_backend_api& api = instance_.api();
   isogate_status status = api.open(instance_.get(), &abi.call, &spec, &sandbox, &info, &abi.error);
-  if (status != ISOGATE_OK) return plugin_failure(status, abi.error);
+  if (status != ISOGATE_OK) {
+    sandbox = nullptr;
+    return plugin_failure(status, abi.error);
+  }
   if (sandbox == nullptr) return plugin_defect("open() answered OK without a sandbox");
   if (const char* why = implausible(info, instance_.description())) {
-    (void)api.close(sandbox, &abi.call, ISOGATE_CLOSE_STOP, &abi.error);
+    status = api.close(sandbox, &abi.call, ISOGATE_CLOSE_STOP, &abi.error);
+    if (is_closed(status))
+      sandbox = nullptr;
+    else
+      log_close_failed(call.sandbox_id, plugin_failure(status, abi.error));
     return plugin_defect(why);
   }
   ipc::Opened opened;
@@ -142,11 +162,12 @@ Result<void> Sandboxes::close_box(Lock& lock, const std::string& id, Box& box, c
   isogate_status status = instance_.api().close(box.sandbox, &call, mode, &error);
   lock.lock();
   changed_.notify_all();
-  if (status == ISOGATE_OK) {
+  if (is_closed(status))
     boxes_.erase(id);
-    return {};
-  }
-  box.state = State::kBroken;
+  else
+    box.state = State::kBroken;
+  const bool may_leave = status == ISOGATE_NO_SANDBOX && mode == ISOGATE_CLOSE_PURGE;
+  if (is_closed(status) && !may_leave) return {};
   return plugin_failure(status, error);
 }
 
@@ -159,7 +180,7 @@ Result<void> Sandboxes::wait(Lock& lock, int cancel_fd) {
 Result<Sandboxes::Lease> Sandboxes::lease(const std::string& sandbox_id) {
   Lock lock(mutex_);
   auto found = boxes_.find(sandbox_id);
-  if (found == boxes_.end() || found->second.state != State::kOpen || found->second.ended)
+  if (found == boxes_.end() || found->second.state != State::kOpen || found->second.own_close)
     return not_open(sandbox_id);
   ++found->second.calls;
   return Lease(*this, found->second);
@@ -173,7 +194,7 @@ void Sandboxes::give_back(Box& box) {
 
 void Sandboxes::mark_ended(Box& box) {
   Lock lock(mutex_);
-  box.ended = true;
+  box.own_close = ISOGATE_CLOSE_DETACH;
 }
 
 std::vector<std::string> Sandboxes::ids() {
@@ -197,8 +218,7 @@ std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
       AbiCall abi(cancel_fd);
       Lock lock(mutex_);
       auto closed = close_box(lock, ids[i], boxes_.at(ids[i]), abi.call, mode);
-      if (!closed)
-        log::warn("sandbox_close_failed", {{"sandbox", ids[i]}, {"reason", closed.error().message}});
+      if (!closed) log_close_failed(ids[i], closed.error());
     }
   };
   std::vector<std::jthread> helpers;

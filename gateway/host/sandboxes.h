@@ -3,6 +3,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,18 +26,21 @@ class Sandboxes {
     isogate_sandbox* sandbox = nullptr;
     ipc::Opened opened;
     uint32_t calls = 0;
-    bool ended = false;  // as the plugin reported: the next open creates it again
+    // The close that the next open begins with: the plugin reported its end, or claimed too much for it.
+    std::optional<uint32_t> own_close;
   };
 
  public:
   explicit Sandboxes(Instance& instance) : instance_(instance) {}
 
   // If the sandbox is open already: the result of the first open, ATTACHED and no longer FRESH. A sandbox
-  // whose close failed can only be attached to and closed, not opened: ISOGATE_UNAVAILABLE.
+  // whose close failed can only be attached to and closed, not opened: ISOGATE_UNAVAILABLE. A close that this
+  // host made by itself is repeated first.
   Result<ipc::Opened> open(const ipc::OpenCall& call, const Limits& limits, uint32_t egress);
 
   // Waits for the calls of that sandbox to end. New calls are refused from the begin of the close, and
-  // permanently if it fails.
+  // permanently if it fails. One that the plugin does not have any more is closed; PURGE then is
+  // ISOGATE_NO_SANDBOX, as it may have left something.
   Result<void> close(const ipc::CloseCall& call);
 
   // A counted hold of an open sandbox, for one call.
@@ -67,6 +71,7 @@ class Sandboxes {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  // `sandbox` after a failure: null, or one that is still to be closed.
   Result<ipc::Opened> call_open(const ipc::OpenCall& call, const Limits& limits, uint32_t egress,
                                 isogate_sandbox*& sandbox);
   Result<void> close_box(Lock& lock, const std::string& id, Box& box, const isogate_call& call,

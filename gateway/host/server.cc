@@ -8,6 +8,7 @@
 #include "gateway/base/budgets.h"
 #include "gateway/base/log_left.h"
 #include "gateway/host/orders.h"
+#include "gateway/host/requests.h"
 #include "gateway/ipc/codec.h"
 #include "lib/log.h"
 
@@ -39,8 +40,9 @@ void InFlight::cancel_all() {
   std::lock_guard lock(mutex_);
   closed_ = true;
   for (const int cancel_fd : cancel_fds_)
-    // One that has fired may be full, and a write to it would block.
-    if (!is_signalled(cancel_fd)) signal_event(cancel_fd);
+    // One that has fired may be full, and a write to it would block; so may one that is no event, of a call
+    // that is about to be refused.
+    if (is_event(cancel_fd) && !is_signalled(cancel_fd)) signal_event(cancel_fd);
 }
 
 Server::Server(Instance& instance, Fd front, int control, size_t most_calls)
@@ -144,7 +146,8 @@ int Server::stop() {
     ::_exit(1);
   }
   const auto left = sandboxes_.close_all(close_mode_);
-  const bool failed = close_mode_ == ISOGATE_CLOSE_STOP && !left.empty();
+  left_open_ = !left.empty();
+  const bool failed = close_mode_ == ISOGATE_CLOSE_STOP && left_open_;
   if (failed) log_left(left, "their close failed");
   return broken_ || failed ? 1 : 0;
 }

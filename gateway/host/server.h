@@ -32,7 +32,7 @@ class InFlight {
     std::list<int>::iterator place_;
   };
 
-  // Permanent: fires every cancel_fd, and admits no more calls.
+  // Permanent: fires every cancel_fd that is an event, and admits no more calls.
   void cancel_all();
 
  private:
@@ -49,6 +49,8 @@ class Server {
   // Returns the exit code of the process. Ends the process instead when a plugin does not return from a
   // cancelled call.
   int run();
+  // After run(): a sandbox could not be closed, so the plugin's destroy() must not be called.
+  [[nodiscard]] bool left_open() const { return left_open_; }
 
  private:
   bool serve(ipc::Received received);
@@ -69,6 +71,7 @@ class Server {
   std::mutex reason_mutex_;
   std::string reason_;
   uint32_t close_mode_ = ISOGATE_CLOSE_DETACH;  // until the supervisor names another
+  bool left_open_ = false;
 };
 
 }  // namespace isogate

@@ -52,6 +52,11 @@
 #define NESTED64(x) NESTED16(NESTED16(NESTED16(NESTED16(x))))
 #define SCHEMA "{\"default\":" NESTED64(NESTED64(NESTED64(NESTED64("1")))) "}"
 #endif
+#ifdef LONG_SCHEMA /* of an enum with a word of 96 KiB */
+#define TIMES8(x) x x x x x x x x
+#define TIMES32K(x) TIMES8(TIMES8(TIMES8(TIMES8(TIMES8(x)))))
+#define SCHEMA "{\"properties\":{\"mode\":{\"enum\":[\"" TIMES32K("\xe2\x82\xac") "\"]}}}"
+#endif
 #ifndef SCHEMA
 #define SCHEMA                                                                     \
   "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{\"trace\":" \
@@ -63,8 +68,15 @@
 #ifndef LINUX_CAPABILITIES
 #define LINUX_CAPABILITIES 0
 #endif
+#ifndef CAPABILITIES
+#ifdef SHORTER
+#define CAPABILITIES ISOGATE_CAP_PTY
+#else
+#define CAPABILITIES (ISOGATE_CAP_PTY | ISOGATE_CAP_EVIDENCE)
+#endif
+#endif
 #ifndef PROBE_CAPABILITIES
-#define PROBE_CAPABILITIES (ISOGATE_CAP_PTY | ISOGATE_CAP_EVIDENCE | 1ull << 63)
+#define PROBE_CAPABILITIES (CAPABILITIES | 1ull << 63)
 #endif
 #ifndef API
 #ifdef LONGER
@@ -195,7 +207,9 @@ static isogate_status fixture_open(isogate_backend* backend, const isogate_call*
   isogate_sandbox* made = calloc(1, sizeof *made);
   made->backend = backend;
   memcpy(made->agent, spec->agent_id.ptr, spec->agent_id.len < 63 ? spec->agent_id.len : 63);
-  info->isolation = is(spec->agent_id, "liar") ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_NAMESPACE;
+  info->isolation = is(spec->agent_id, "liar") || is(spec->agent_id, "sticky-liar")
+                        ? ISOGATE_ISOLATION_VM
+                        : ISOGATE_ISOLATION_NAMESPACE;
   info->uid = 12345;
 #ifndef SHORTER
   snprintf(info->handle, sizeof info->handle, "limit-%llu-egress-%u",
@@ -210,12 +224,13 @@ static isogate_status fixture_close(isogate_sandbox* sandbox, const isogate_call
   char line[96];
   (void)call;
   if (sandbox->calls != 0) abort();
-  if (strcmp(sandbox->agent, "sticky") == 0 && sandbox->closes++ == 0)
+  if (strncmp(sandbox->agent, "sticky", 6) == 0 && sandbox->closes++ == 0)
     return fail(error, ISOGATE_IO, "not yet");
+  const int gone = strcmp(sandbox->agent, "gone") == 0;
   snprintf(line, sizeof line, "close %s %u\n", sandbox->agent, mode);
   trace(sandbox->backend, line);
   free(sandbox);
-  return ISOGATE_OK;
+  return gone ? fail(error, ISOGATE_NO_SANDBOX, "its container ended") : ISOGATE_OK;
 }
 
 static isogate_status fixture_enumerate(isogate_backend* backend, const isogate_call* call,
@@ -363,7 +378,12 @@ static isogate_status fixture_remove_orphan(isogate_backend* backend, const isog
   return fail(error, ISOGATE_NOT_FOUND, "nothing is left of it");
 }
 
-static const isogate_orphans orphans = {sizeof orphans, 0, fixture_list_orphans, fixture_remove_orphan};
+#ifdef SHORT_EXTENSION /* from before it had remove() */
+#define ORPHANS_SIZE offsetof(isogate_orphans, remove)
+#else
+#define ORPHANS_SIZE sizeof(isogate_orphans)
+#endif
+static const isogate_orphans orphans = {ORPHANS_SIZE, 0, fixture_list_orphans, fixture_remove_orphan};
 
 static const void* fixture_get_extension(isogate_backend* backend, const char* id) {
   (void)backend;
@@ -453,7 +473,7 @@ static const isogate_plugin plugin = {
     .flags = FLAGS,
     .isolation = ISOLATION,
     .locality = LOCALITY,
-    .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_EVIDENCE,
+    .capabilities = CAPABILITIES,
     .linux_capabilities = LINUX_CAPABILITIES,
     .id = ID,
     .version = VERSION,

@@ -75,6 +75,19 @@ TEST_F(Calls, CloseTheirDescriptorsBeforeTheyAnswer) {
   EXPECT_NE(watch.revents & POLLHUP, 0);
 }
 
+// The program may have run: "nothing was started" is not believed of a plugin that contradicts itself.
+TEST_F(Calls, ThatNobodyCancelledAreLostWhereThePluginSaysTheyWere) {
+  const auto says_cancelled = [] { return exec_call({"fail", std::to_string(ISOGATE_CANCELLED)}); };
+  expect_refused(host_->call(says_cancelled()), ISOGATE_LOST, "CANCELLED, though nobody cancelled it");
+  ipc::ExecCall cancelled = says_cancelled();
+  cancelled.call.cancel = std::move(*make_event());
+  signal_event(cancelled.call.cancel.get());
+  expect_refused(host_->call(std::move(cancelled)), ISOGATE_CANCELLED, "as asked");
+  ipc::ExecCall late = says_cancelled();
+  late.call.deadline_ns = 1;
+  expect_refused(host_->call(std::move(late)), ISOGATE_CANCELLED, "as asked");
+}
+
 TEST_F(Calls, EndWithTheChannelWhenThePluginCrashes) {
   uint64_t sleeping = host_->start_exec({"sleep", "60000"});
   host_->start_exec({"crash"});
@@ -131,6 +144,15 @@ class Boastful : public Calls {
 
 TEST_F(Boastful, ProbeIsADefect) {
   expect_refused(host_->call(ipc::ProbeCall{}), ISOGATE_INTERNAL, "descriptor does not: ports");
+}
+
+class KeepsNothing : public Calls {
+ protected:
+  KeepsNothing() { plugin_ = "keeps_nothing"; }
+};
+
+TEST_F(KeepsNothing, ProbeIsADefect) {
+  expect_refused(host_->call(ipc::ProbeCall{}), ISOGATE_INTERNAL, "claims kept_execs, but");
 }
 
 class Remoter : public Calls {
@@ -311,6 +333,23 @@ TEST_F(OlderPlugin, ServesWithWhatItKnows) {
   list.out = std::move(pipe->write);
   EXPECT_EQ(host_->call(std::move(list)).status, ISOGATE_OK)
       << "a plugin that cannot list sandboxes leaves none";
+}
+
+class OlderExtension : public Calls {
+ protected:
+  OlderExtension() { plugin_ = "short_extension"; }
+};
+
+TEST_F(OlderExtension, ServesWithTheFunctionsThatItHas) {
+  auto pipe = make_pipe();
+  ipc::OrphansCall list;
+  list.out = std::move(pipe->write);
+  const ipc::Reply listed = host_->call(std::move(list));
+  ASSERT_EQ(listed.status, ISOGATE_OK) << listed.message;
+  EXPECT_FALSE(read_all(pipe->read.get()).empty());
+  ipc::OrphansCall remove;
+  remove.sandbox_id = kBox;
+  expect_refused(host_->call(std::move(remove)), ISOGATE_INTERNAL, "lacks a function");
 }
 
 class NewerPlugin : public Calls {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "gateway/host/server.h"
 #include "tests/host/host_process.h"
 
 namespace isogate {
@@ -84,6 +85,40 @@ TEST_F(Ending, ComesThoughThePluginHangsInDestroy) {
   ASSERT_NO_FATAL_FAILURE(host.expect_ready());
   host.end_front();
   EXPECT_EQ(host.exit_code(), -SIGALRM);
+}
+
+TEST_F(Ending, DestroysNoBackendWithASandboxThatCouldNotBeClosed) {
+  for (const char* mode : {"stop", "detach"}) {
+    HostProcess host(fixture_backend("good"));
+    ASSERT_NO_FATAL_FAILURE(host.expect_ready());
+    ASSERT_EQ(host.open("sticky").status, ISOGATE_OK);
+    host.tell(R"({"type":"stop","mode":")" + std::string(mode) + "\"}");
+    EXPECT_EQ(host.exit_code(), std::string(mode) == "stop" ? 1 : 0);
+    EXPECT_EQ(host.trace(), "");
+  }
+}
+
+TEST_F(Ending, ClosesWhatClaimedTooMuchAndCouldNotBeClosedThen) {
+  HostProcess host(fixture_backend("good"));
+  ASSERT_NO_FATAL_FAILURE(host.expect_ready());
+  ASSERT_EQ(host.open("sticky-liar").status, ISOGATE_INTERNAL);
+  host.tell(R"({"type":"stop","mode":"stop"})");
+  EXPECT_EQ(host.exit_code(), 0);
+  EXPECT_EQ(host.trace(), "close sticky-liar 1\ndestroy\n");
+}
+
+// Its call is about to be refused, and nobody may read from it.
+TEST(CallsInFlight, AreCancelledThoughOnesDescriptorIsNoEvent) {
+  auto pipe = make_pipe(NonBlocking::kWrite);
+  ASSERT_TRUE(pipe.ok());
+  const std::string page(4096, 'x');
+  while (::write(pipe->write.get(), page.data(), page.size()) > 0) continue;
+  ASSERT_EQ(::fcntl(pipe->write.get(), F_SETFL, O_WRONLY), 0);  // it blocks
+  auto event = make_event();
+  InFlight in_flight;
+  const InFlight::Call wrong(in_flight, pipe->write.get()), right(in_flight, event->get());
+  in_flight.cancel_all();
+  EXPECT_TRUE(is_signalled(event->get()));
 }
 
 TEST_F(Ending, IsNotForAMessageThatItDoesNotKnow) {

@@ -151,6 +151,51 @@ TEST_F(Boxes, ThatThePluginLostAreOpenedAgain) {
   EXPECT_EQ(host_->trace(), "close agent 0\n");
 }
 
+// Its container ended before it was closed.
+TEST_F(Boxes, ThatThePluginDoesNotHaveAnyMoreAreClosed) {
+  for (const uint32_t mode : {ISOGATE_CLOSE_DETACH, ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE}) {
+    ASSERT_EQ(host_->open("gone").status, ISOGATE_OK);
+    const ipc::Reply closed = host_->close(mode);
+    EXPECT_EQ(closed.status, mode == ISOGATE_CLOSE_PURGE ? ISOGATE_NO_SANDBOX : ISOGATE_OK)
+        << "what a purge may have left is looked for";
+    EXPECT_EQ(host_->close().message, "sandbox `" + kBox + "` is not open");
+  }
+  ASSERT_EQ(host_->open("gone").status, ISOGATE_OK);
+  EXPECT_EQ(host_->file(ipc::FileVerb::kStat, "gone").status, ISOGATE_NO_SANDBOX);
+  const ipc::Reply again = host_->open("gone");
+  ASSERT_EQ(again.status, ISOGATE_OK) << again.message;
+  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_OK);
+  EXPECT_EQ(host_->trace(), "close gone 0\nclose gone 1\nclose gone 2\nclose gone 0\n");
+}
+
+TEST_F(Boxes, ThatThePluginLostAreOpenedAgainOnceTheyCanBeClosed) {
+  ASSERT_EQ(host_->open("sticky").status, ISOGATE_OK);
+  EXPECT_EQ(host_->file(ipc::FileVerb::kStat, "gone").status, ISOGATE_NO_SANDBOX);
+  EXPECT_EQ(host_->open("sticky").message, "not yet");
+  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);
+  const ipc::Reply again = host_->open("sticky");
+  ASSERT_EQ(again.status, ISOGATE_OK) << again.message;
+  EXPECT_EQ(std::get<ipc::Opened>(again.value).flags, 0u);
+  EXPECT_EQ(host_->trace(), "close sticky 0\n");
+}
+
+TEST_F(Boxes, ThatClaimTooMuchAreKeptUntilTheyCanBeClosed) {
+  const auto attach = [&] {
+    ipc::OpenCall call;
+    call.sandbox_id = kBox;
+    call.agent_id = "sticky-liar";
+    call.flags = ISOGATE_OPEN_ATTACH_ONLY;
+    return host_->call(std::move(call)).status;
+  };
+  EXPECT_EQ(host_->open("sticky-liar").status, ISOGATE_INTERNAL);
+  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);
+  EXPECT_EQ(attach(), ISOGATE_OK) << "its agent can be ended";
+  EXPECT_EQ(host_->close().status, ISOGATE_OK);
+  EXPECT_EQ(host_->open("sticky-liar").status, ISOGATE_INTERNAL);
+  EXPECT_EQ(host_->open().status, ISOGATE_OK) << "an open closes it first";
+  EXPECT_EQ(host_->trace(), "close sticky-liar 1\nclose sticky-liar 1\n");
+}
+
 TEST_F(Boxes, GetTheStricterOfRequestAndConfiguration) {
   BackendConfig backend = fixture_backend("good");
   backend.sandbox_limits.set(ISOGATE_LIMIT_PIDS, 100);

@@ -135,6 +135,18 @@ TEST_F(Start, RefusesAConfigurationThatThePluginsSchemaForbids) {
   expect_failure(wrong, HasSubstr("its JSON Schema is broken"));
 }
 
+// The supervisor kills what sends it more than 60 KiB.
+TEST_F(Start, CutsAReasonThatIsLong) {
+  BackendConfig backend = fixture_backend("long_schema");
+  backend.config_json = R"({"mode":"another"})";
+  HostProcess host(backend);
+  const std::string message = host.first_message();
+  EXPECT_THAT(message, AllOf(HasSubstr("`mode`: expected one of €"), HasSubstr("€… (cut: it has ")));
+  EXPECT_LT(message.size(), 4200u);
+  HostProcess again(backend);
+  EXPECT_EQ(again.mistaken_setting(), "config");
+}
+
 TEST_F(Start, RefusesAUserThatDoesNotExist) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root changes users";
   BackendConfig backend = fixture_backend("good");

@@ -3,6 +3,8 @@
 #include <cstddef>
 
 #include "gateway/host/text.h"
+#include "lib/capabilities.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -25,21 +27,32 @@ std::string copy_text(const char* text) {
 struct Function {
   const char* name;
   size_t offset;
-  bool required;
+  uint64_t needed_by;  // the capability that it serves; 0: none
 };
 
-#define ISOGATE_API_ENTRY(name, required) \
-  { #name, offsetof(isogate_backend_api, name), required }
+constexpr uint64_t kRequired = UINT64_MAX;  // whatever the plugin can do
+
+#define ISOGATE_API_ENTRY(name, needed_by) \
+  { #name, offsetof(isogate_backend_api, name), needed_by }
 constexpr Function kFunctions[] = {
-    ISOGATE_API_ENTRY(create, true),    ISOGATE_API_ENTRY(destroy, true),
-    ISOGATE_API_ENTRY(probe, true),     ISOGATE_API_ENTRY(open, true),
-    ISOGATE_API_ENTRY(close, true),     ISOGATE_API_ENTRY(enumerate, true),
-    ISOGATE_API_ENTRY(exec, true),      ISOGATE_API_ENTRY(read, true),
-    ISOGATE_API_ENTRY(write, true),     ISOGATE_API_ENTRY(list, true),
-    ISOGATE_API_ENTRY(stat, true),      ISOGATE_API_ENTRY(mkdir, false),
-    ISOGATE_API_ENTRY(move, false),     ISOGATE_API_ENTRY(remove, false),
-    ISOGATE_API_ENTRY(evidence, false), ISOGATE_API_ENTRY(get_extension, false),
-    ISOGATE_API_ENTRY(watch, false),    ISOGATE_API_ENTRY(connect, false),
+    ISOGATE_API_ENTRY(create, kRequired),
+    ISOGATE_API_ENTRY(destroy, kRequired),
+    ISOGATE_API_ENTRY(probe, kRequired),
+    ISOGATE_API_ENTRY(open, kRequired),
+    ISOGATE_API_ENTRY(close, kRequired),
+    ISOGATE_API_ENTRY(enumerate, kRequired),
+    ISOGATE_API_ENTRY(exec, kRequired),
+    ISOGATE_API_ENTRY(read, kRequired),
+    ISOGATE_API_ENTRY(write, kRequired),
+    ISOGATE_API_ENTRY(list, kRequired),
+    ISOGATE_API_ENTRY(stat, kRequired),
+    ISOGATE_API_ENTRY(mkdir, 0),
+    ISOGATE_API_ENTRY(move, 0),
+    ISOGATE_API_ENTRY(remove, 0),
+    ISOGATE_API_ENTRY(evidence, ISOGATE_CAP_EVIDENCE),
+    ISOGATE_API_ENTRY(get_extension, ISOGATE_CAP_KEPT_EXECS),
+    ISOGATE_API_ENTRY(watch, ISOGATE_CAP_WATCH),
+    ISOGATE_API_ENTRY(connect, ISOGATE_CAP_PORTS),
 };
 #undef ISOGATE_API_ENTRY
 
@@ -51,9 +64,12 @@ Result<void> check_functions(const isogate_backend_api& api, Description& descri
     void* pointer = nullptr;
     std::memcpy(&pointer, reinterpret_cast<const char*>(&api) + function.offset, sizeof pointer);
     if (pointer != nullptr) continue;
-    if (!function.required) {
+    if (function.needed_by != kRequired) {
       description.absent.emplace_back(function.name);
-      continue;
+      if ((description.capabilities & function.needed_by) == 0) continue;
+      return invalid("plugin `" + description.id + "` " + description.version + " claims the capability `" +
+                     join(capability_names(function.needed_by), ", ") + "` and has no " + function.name +
+                     ": add this function to its isogate_backend_api, or do not claim the capability");
     }
     missing += missing.empty() ? "" : ", ";
     missing += function.name;
