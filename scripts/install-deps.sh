@@ -73,6 +73,7 @@ runc                 | the runtime of the Kubernetes node
 runsc                | gVisor, another runtime of the Docker Engine
 sqlite3              | looks into the state database
 strace               | which system calls a role really makes
+systemd              | the installed service is used in the guest; nothing of it runs on this machine
 uidmap               | an engine of an ordinary user
 util-linux           | setpriv, unshare, prlimit
 wget                 | what an agent's image may have in the place of curl

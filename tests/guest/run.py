@@ -4,9 +4,9 @@
 usage: run.py BUILD_DIR CACHE_DIR
 
 The guest's files are this machine's: the tests, what they are linked with, and the packages below. Its kernel comes
-from Debian's package, unpacked into CACHE_DIR and never installed. A case that skips in there fails: what it needs is there.
-All run where systemd's Delegate=yes and the gateway's own start would put them: in a group of a delegated cgroup, since the
-root of all cgroups is exempt from the kernel's rule that groups beside processes get no controllers.
+from Debian's package, unpacked into CACHE_DIR and never installed. Its process 1 is systemd. First, service.py uses the
+installed service as an operator does. Then the cases below run where a unit with Delegate=yes and the gateway's own start
+would put them: in a group of a delegated cgroup. A case that skips in there fails: what it needs is there.
 """
 
 import lzma
@@ -22,7 +22,8 @@ import tempfile
 
 PYTHON = f"python3.{sys.version_info.minor}"
 PACKAGES = f"""bash coreutils dash e2fsprogs findutils grep hostname iproute2 libc-bin lib{PYTHON}-minimal
-    lib{PYTHON}-stdlib mount procps python3-minimal {PYTHON}-minimal sed util-linux xfsprogs""".split()
+    lib{PYTHON}-stdlib mount procps python3-minimal {PYTHON}-minimal sed systemd
+    util-linux xfsprogs""".split()
 PROGRAMS = ["isogate", "faults_test", "namespace_test", "plugin_common_test", "runner_bomb", "runner_host", "runner_test"]
 # The cases of each program that are about cgroups, may end differently on another kernel, or set the clock.
 CASES = {
@@ -47,20 +48,28 @@ if [ "$1" != moved ]; then
   cp -a $(ls -A -d /* | grep -v -x /new) /new/
   exec switch_root /new /init moved
 fi
-mount -t proc proc /proc && mount -t sysfs sysfs /sys && mount -t devtmpfs dev /dev
-mkdir -p /dev/pts /dev/shm && mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
-mount -t tmpfs shm /dev/shm && mount -t tmpfs run /run && mount -t tmpfs -o mode=1777 tmp /tmp
-mount -t cgroup2 cgroup2 /sys/fs/cgroup
-ip link set lo up
-for module in $(cat /modules/order); do
+for module in $(cat /guest/modules/order); do
   python3 -c 'import ctypes, os, sys
-sys.exit(ctypes.CDLL(None).syscall(313, os.open(sys.argv[1], 0), b"", 0))' /modules/$module || echo "guest: cannot load $module"
+sys.exit(ctypes.CDLL(None).syscall(313, os.open(sys.argv[1], 0), b"", 0))' /guest/modules/$module || echo "guest: cannot load $module"
 done
-echo "guest: $(uname -r), controllers: $(cat /sys/fs/cgroup/cgroup.controllers)"
-cd /sys/fs/cgroup && echo "+cpu +memory +pids" > cgroup.subtree_control && mkdir -p service/gateway &&
-  python3 -c 'import os; os.setxattr("service", "trusted.delegate", b"1")' && echo $$ > service/gateway/cgroup.procs
-cd / && echo "guest: in $(cat /proc/self/cgroup)"
-export HOME=/root ISOGATE_TEST_OWN_CLOCK=1
+exec /lib/systemd/systemd
+"""
+
+# The console is the only way out.
+UNITS = {
+    "guest.target": "[Unit]\nRequires=guest-service.service guest-cases.service\nAllowIsolate=yes\n",
+    "guest-service.service": "[Service]\nType=oneshot\nTimeoutStartSec=infinity\nEnvironment=HOME=/root\n"
+                             "StandardOutput=file:/dev/console\nStandardError=inherit\n"
+                             f"ExecStart=-/usr/bin/{PYTHON} /guest/service.py\n",
+    "guest-cases.service": "[Unit]\nAfter=guest-service.service\n"
+                           "[Service]\nType=oneshot\nTimeoutStartSec=infinity\nDelegate=yes\nTasksMax=infinity\n"
+                           "Environment=HOME=/root ISOGATE_TEST_OWN_CLOCK=1\n"
+                           "StandardOutput=file:/dev/console\nStandardError=inherit\nExecStart=/guest/cases\n",
+}
+
+BEFORE_CASES = """#!/bin/bash
+cd /sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup) && mkdir gateway && echo $$ > gateway/cgroup.procs
+cd / && echo "guest: $(uname -r), in $(cat /proc/self/cgroup)"
 """
 
 
@@ -133,11 +142,12 @@ def fill(root, build, modules):
     for name in ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "var/lib",
                  "var/tmp"):
         (root / name).mkdir(parents=True, exist_ok=True)
-    (root / "modules").mkdir()
+    (root / "guest/modules").mkdir(parents=True)
+    (root / "tmp").chmod(0o1777)
     order = [found.name for name in MODULES for found in modules.glob(f"{name}.ko*")]
     for name in order:
-        shutil.copy2(modules / name, root / "modules" / name)
-    (root / "modules/order").write_text("\n".join(order) + "\n")
+        shutil.copy2(modules / name, root / "guest/modules" / name)
+    (root / "guest/modules/order").write_text("\n".join(order) + "\n")
     for name in ("group", "ld.so.cache", "nsswitch.conf", "passwd"):
         shutil.copy2("/etc/" + name, root / "etc" / name)
     own = [str(build / "bin" / name) for name in PROGRAMS] + [str(path) for path in (build / "plugins").glob("*.so")]
@@ -147,13 +157,21 @@ def fill(root, build, modules):
     programs = own + [path for path in files if os.access(path, os.X_OK) or ".so" in path]
     for path in sorted(files | libraries_of(programs)):
         place(root, path)
-    lines = [INIT]
+    subprocess.run(["cmake", "--install", str(build), "--strip", "--prefix", "/usr/local"], check=True,
+                   env=os.environ | {"DESTDIR": str(root)}, stdout=subprocess.DEVNULL)
+    shutil.copy2(pathlib.Path(__file__).with_name("service.py"), root / "guest/service.py")
+    (root / "etc/systemd/system").mkdir(parents=True)
+    for name, unit in UNITS.items():
+        (root / "etc/systemd/system" / name).write_text(unit)
+    (root / "etc/machine-id").write_text("0" * 31 + "1\n")  # without one, systemd asks on the console for more
+    lines = [BEFORE_CASES]
     for name, cases in CASES.items():
         command = shlex.join([str(build / "bin" / name), "--gtest_color=no", "--gtest_filter=" + cases])
         lines.append(f"{command}; echo \"guest: {name} ended with $?\"\n")
     lines.append("echo o > /proc/sysrq-trigger\nsleep 60\n")
-    (root / "init").write_text("".join(lines))
-    (root / "init").chmod(0o755)
+    for path, text in {"init": INIT, "guest/cases": "".join(lines)}.items():
+        (root / path).write_text(text)
+        (root / path).chmod(0o755)
 
 
 def archive(root, image):
@@ -166,7 +184,7 @@ def archive(root, image):
 def run(image, initrd):
     """The output of the guest's console, line by line as it arrives."""
     argv = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", MEMORY,
-            "-kernel", str(image), "-initrd", str(initrd), "-append", "console=ttyS0 quiet panic=-1 rdinit=/init",
+            "-kernel", str(image), "-initrd", str(initrd), "-append", "console=ttyS0 quiet panic=-1 rdinit=/init systemd.unit=guest.target systemd.show_status=no",
             "-no-reboot", "-nographic", "-monitor", "none", "-serial", "stdio", "-nic", "none"]
     guest = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     lines, rest = [], b""
@@ -202,8 +220,8 @@ def main():
         shutil.rmtree(root)
         lines = run(image, f"{scratch}/initrd")
     wrong = [line for line in lines if "[  SKIPPED ]" in line or "[  FAILED  ]" in line]
-    wrong += [name for name in CASES if f"guest: {name} ended with 0" not in lines]
-    if "guest: in 0::/service/gateway" not in lines:
+    wrong += [name for name in ["service.py", *CASES] if f"guest: {name} ended with 0" not in lines]
+    if not any(line.endswith("in 0::/system.slice/guest-cases.service/gateway") for line in lines):
         wrong.append("the cases ran in another cgroup")
     for line in wrong:
         print("wrong in the guest:", line)
