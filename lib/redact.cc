@@ -20,6 +20,7 @@ constexpr size_t kLook =
 struct Span {
   size_t begin = 0, end = 0;
   std::string_view name;
+  std::string_view stops;  // if quoted parts may follow: what ends them
   [[nodiscard]] bool found() const { return end > begin; }
 };
 
@@ -27,6 +28,7 @@ bool word(char c) { return is_alnum(c) || c == '_' || c == '-'; }
 bool token68(char c) { return word(c) || c == '.' || c == '~' || c == '+' || c == '/' || c == '='; }
 bool capital(char c) { return is_digit(c) || is_upper(c); }
 bool space(char c) { return c == ' ' || c == '\t'; }
+bool ends_operator(char c) { return c == '=' || c == '>'; }
 
 bool starts(std::string_view text, size_t at, std::string_view prefix) {
   return text.size() - at >= prefix.size() && text.compare(at, prefix.size(), prefix) == 0;
@@ -85,37 +87,86 @@ constexpr std::string_view kSecretEndings[] = {
     "credential", "credentials", "passphrase", "passwd",    "password",      "private_key",
     "privatekey", "secret",      "secret_key", "secretkey", "token"};
 
-// The value that begins at `at`, up to where its quoting or, bare, the next separator ends it.
-Span value_at(std::string_view text, size_t at, bool whole_line) {
-  size_t escape = at < text.size() && text[at] == '\\' ? 1 : 0;
-  char quote = at + escape < text.size() ? text[at + escape] : '\0';
-  if (quote == '"' || quote == '\'') {
-    size_t begin = at + escape + 1, end = begin;
-    while (end < text.size() && text[end] != quote) end += text[end] == '\\' && escape == 0 ? 2 : 1;
-    end = std::min(end, text.size());
-    return {begin, end > begin && escape == 1 && end < text.size() ? end - 1 : end, {}};
-  }
-  std::string_view stops = whole_line ? "\"'\r\n" : " \t\r\n\"'`,;&)]}<>";
-  size_t end = text.find_first_of(stops, at);
-  return {at, end == std::string_view::npos ? text.size() : end, {}};
+constexpr std::string_view kWordStops = " \t\r\n\"'`,;&)]}<>", kLineStops = "\r\n\"'";
+
+bool is_quote(std::string_view text, size_t at) {
+  return at < text.size() && (text[at] == '"' || text[at] == '\'');
 }
 
-// name=value, name: value, "name": "value", --name value.
+// The other end of the quoted part that begins at `at`, or the text's. An escaped quote ends at the next one.
+size_t closing(std::string_view text, size_t at) {
+  const bool escaped = at > 0 && text[at - 1] == '\\';
+  size_t end = at + 1;
+  while (end < text.size() && text[end] != text[at]) end += text[end] == '\\' && !escaped ? 2 : 1;
+  return std::min(end, text.size());
+}
+
+// The value that begins at `at`, up to where its quoting or, bare, the next quote or separator ends it.
+Span value_at(std::string_view text, size_t at, bool header) {
+  const size_t escape = starts(text, at, "\\") ? 1 : 0;
+  if (!is_quote(text, at + escape)) {
+    const std::string_view stops = header ? kLineStops : kWordStops;
+    return {at, std::min(text.find_first_of(stops, at), text.size()), {}, stops};
+  }
+  const size_t begin = at + escape + 1, end = closing(text, begin - 1);
+  if (end == text.size()) return {begin, end};
+  if (escape == 0) return {begin, end, {}, kWordStops};
+  return {begin, std::max(begin, end - 1)};
+}
+
+// Whether a prefix and a quote begin a text, as in b'…', f"…" and $'…'.
+bool is_literal(std::string_view text, const Span& bare) {
+  const std::string_view prefix = text.substr(bare.begin, bare.end - bare.begin);
+  return is_quote(text, bare.end) && prefix.find_first_not_of("bBfFrRuUlL8$@\\") == std::string_view::npos;
+}
+
+// Whether the quote after a bare value belongs to it, as in abc"def", and not to a text around it.
+bool goes_on(std::string_view text, const Span& bare) {
+  const size_t next = bare.end + 1;
+  if (!is_quote(text, bare.end) || next == text.size()) return false;
+  return is_literal(text, bare) || text[next] == text[bare.end] ||
+         (text[next] != ':' && kWordStops.find(text[next]) == std::string_view::npos);
+}
+
+// The end of a value and of all parts that follow it directly: b'…', abc"def", 'it'\''s'.
+size_t end_of_parts(std::string_view text, const Span& value) {
+  if (value.stops.empty()) return value.end;
+  const bool quoted = is_quote(text, value.begin - 1), quotes = quoted || is_literal(text, value);
+  size_t end = value.end + (quoted ? 1 : 0);
+  const bool more = quoted ? is_quote(text, end) || starts(text, end, "\\'") : goes_on(text, value);
+  if (!more) return value.end;
+  if (value.stops == kLineStops) return std::min(text.find_first_of("\r\n", end), text.size());
+  while (end < text.size() && (is_quote(text, end) || kWordStops.find(text[end]) == std::string_view::npos)) {
+    const size_t close = is_quote(text, end) ? closing(text, end) : text.size();
+    if (close < text.size() || (quotes && is_quote(text, end)))
+      end = close + 1;
+    else  // also the apostrophe of a word
+      end += text[end] == '\\' ? 2 : 1;
+  }
+  return std::min(end, text.size());
+}
+
+// name=value, name: value, "name": "value", --name value; also by ==, := and =>.
 Span assignment(std::string_view text, size_t at) {
   if (!word(text[at]) || (at > 0 && word(text[at - 1]))) return {};
   size_t end = run(text, at, word);
   std::string_view name = text.substr(at, end - at);
   if (end < text.size() && text[end] == '\\') ++end;
-  if (end < text.size() && (text[end] == '"' || text[end] == '\'')) ++end;
-  size_t sign = run(text, end, space, 8);
-  bool equals = starts(text, sign, "="), colon = starts(text, sign, ":");
+  if (is_quote(text, end)) ++end;
+  const size_t sign = run(text, end, space, 8);
+  const bool equals = starts(text, sign, "="), colon = starts(text, sign, ":");
   bool flag = !equals && !colon && sign > end && name.substr(0, 2) == "--";
   if ((!equals && !colon && !flag) || !is_secret_name(name)) return {};
-  size_t begin = flag ? sign : run(text, sign + 1, space, 8);
-  bool header = colon && (ends_any_case(name, "authorization") || ends_any_case(name, "cookie"));
+  const bool header = colon && (ends_any_case(name, "authorization") || ends_any_case(name, "cookie"));
+  size_t begin = flag ? sign : sign + 1;
+  if (!flag && !header) begin = run(text, begin, ends_operator, 2);
+  const bool prose = colon && !header && begin == sign + 1;
+  begin = run(text, begin, space, 8);
+  for (const std::string_view scheme : {"bearer", "basic"})
+    if (Span value = credentials(text, begin, scheme); !header && value.found()) return value;
   Span value = value_at(text, begin, header);
-  bool quoted = value.begin > begin;
-  if (colon && !quoted && value.end - value.begin < 6) return {};
+  const bool bare = value.begin == begin && !is_literal(text, value);
+  if (prose && bare && value.end - value.begin < 6) return {};
   return value;
 }
 
@@ -266,14 +317,20 @@ Span match_at(std::string_view text, size_t at) {
 
 bool may_begin(std::string_view text, size_t at) {
   char c = text[at];
+  if (c == '_') return at == 0 || !word(text[at - 1]);
   return c == ':' || c == '-' || (is_alnum(c) && (at == 0 || !is_alnum(text[at - 1])));
 }
 
+// The parts that follow a value are looked at by themselves, too: what seems to be one of them may be what
+// comes after a quoted text. No part of a part is looked for: that keeps it linear.
 void find_shapes(std::string_view text, std::vector<Span>& spans) {
+  size_t parts_end = 0;
   for (size_t at = 0; at < text.size();) {
     Span span = may_begin(text, at) ? match_at(text, at) : Span{};
-    if (span.found()) spans.push_back(span);
     at = span.found() ? span.end : at + 1;
+    if (!span.found()) continue;
+    if (span.end >= parts_end) parts_end = span.end = end_of_parts(text, span);
+    spans.push_back(span);
   }
 }
 

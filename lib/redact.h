@@ -1,9 +1,9 @@
 // Takes secrets out of text that leaves the process: the log, the journal of execs, error messages.
 //
 // Two ways: by shapes of well-known secrets (one table with a reason for each), and by the
-// exact secrets that this process knows, which is the reliable way. Linear in the text; no regular
-// expressions. Never used on an exec's output, which is the caller's. Any thread; never throws but
-// bad_alloc.
+// exact secrets that are registered, which is the reliable way. A plugin cannot register any: what it logs
+// is redacted by shapes. Linear in the text; no regular expressions. Never used on an exec's output, which
+// is the caller's. Any thread; never throws but bad_alloc.
 #pragma once
 
 #include <string>

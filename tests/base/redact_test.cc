@@ -64,6 +64,36 @@ TEST(Redact, TakesWhatItsNameCallsSecret) {
       {"secret='never ends", "secret='[redacted:assignment]"},
       {"?access_token=abc&x=1", "?access_token=[redacted:assignment]&x=1"},
       {"Cookie: a=b; c=d", "Cookie: [redacted:assignment]"},
+      {"//registry.npmjs.org/:_authToken=0aa1-22", "//registry.npmjs.org/:_authToken=[redacted:assignment]"},
+      {"_password=aGV5 x", "_password=[redacted:assignment] x"},
+      {"password == \"x\"", "password == \"[redacted:assignment]\""},
+      {"$password === 'x'", "$password === '[redacted:assignment]'"},
+      {"password := x", "password := [redacted:assignment]"},
+      {":password => \"x\"", ":password => \"[redacted:assignment]\""},
+      {"HTTP_AUTHORIZATION=Bearer abcdef123456 x", "HTTP_AUTHORIZATION=Bearer [redacted:assignment] x"},
+  };
+  for (const Case& one : cases) EXPECT_EQ(redact(one.text), one.clean);
+}
+
+TEST(Redact, TakesEveryQuotedPartOfAValue) {
+  const Case cases[] = {
+      {"password=b'hunter2' x", "password=[redacted:assignment] x"},
+      {"{'password': b'hunter2', 'n': 1}", "{'password': [redacted:assignment], 'n': 1}"},
+      {"TOKEN=$'s3cret word' x", "TOKEN=[redacted:assignment] x"},
+      {"api_key=f\"a b\", x", "api_key=[redacted:assignment], x"},
+      {"PW_TOKEN=abc\"d e\"'f g' x", "PW_TOKEN=[redacted:assignment] x"},
+      {"password='it'\\''s' x", "password='[redacted:assignment] x"},
+      {"password='it'\"'\"'s' x", "password='[redacted:assignment] x"},
+      {"password=b\\\"hunter 2\\\", x", "password=[redacted:assignment], x"},
+      {"password=b'never ends", "password=[redacted:assignment]"},
+      {"Authorization: Digest username=\"me\", response=\"66\"\nHost: x",
+       "Authorization: [redacted:assignment]\nHost: x"},
+      {"Cookie: a=\"b\"; c=d", "Cookie: [redacted:assignment]"},
+      // A quote that ends a text around it is no part of it, and what follows is looked at.
+      {"{\"cmd\":\"run --token=abc\",\"n\":1}", "{\"cmd\":\"run --token=[redacted:assignment]\",\"n\":1}"},
+      {"\"--token=abc\": no such file", "\"--token=[redacted:assignment]\": no such file"},
+      {"\"--token=abc\"|x --password \"d e\" f", "\"--token=[redacted:assignment]\" f"},
+      {"token: couldn't parse it", "token: [redacted:assignment] parse it"},
   };
   for (const Case& one : cases) EXPECT_EQ(redact(one.text), one.clean);
 }
@@ -81,6 +111,9 @@ TEST(Redact, KeepsOrdinaryText) {
                            "password:",
                            "password=",
                            "token: no",
+                           "invalid token: can't parse it",
+                           "password =>",
+                           "password==",
                            "isg-abcdefghijklmnopqrstuvwxyz",
                            "AKIA",
                            "AKIAIOSFODNN7EXAMPLETOOLONG",
@@ -124,9 +157,30 @@ TEST(Redact, CoversASecretThatALargerMatchOnlyTouches) {
 
 TEST(Redact, IsLinearInHostileText) {
   // Each would take far longer if redaction were quadratic: a pattern may begin at every position.
-  for (std::string part :
-       {"sk-", "eyJ.", "eyJ", "://", "password ", "password=\"", "token\\\"", "bearer ", "-----BEGIN ", "a_",
-        "a-", "Authorization: ", "-----BEGIN PRIVATE KEY-----x", "AKIA", "--token ", "://a"}) {
+  for (std::string part : {"sk-",
+                           "eyJ.",
+                           "eyJ",
+                           "://",
+                           "password ",
+                           "password=\"",
+                           "token\\\"",
+                           "bearer ",
+                           "-----BEGIN ",
+                           "a_",
+                           "a-",
+                           "Authorization: ",
+                           "-----BEGIN PRIVATE KEY-----x",
+                           "AKIA",
+                           "--token ",
+                           "://a",
+                           "token=a\"b",
+                           "token=b'",
+                           "token=a\\\"b",
+                           "token='x''",
+                           "'\\''token='",
+                           "Cookie: a\"b",
+                           "_token==",
+                           "_"}) {
     std::string text;
     while (text.size() < (256 << 10)) text += part;
     auto start = std::chrono::steady_clock::now();

@@ -83,8 +83,14 @@ void look_at_shaped(const Around& around) {
 void look_at_named(const Around& around) {
   const std::string secret = "zq-hunter2-0815";
   if (around.shows(secret)) return;
-  for (const char* name : {"password", "api_key", "DB_PASSWORD", "X-Api-Token", "client-secret"}) {
+  const bool quotes = around.before.find_first_of("'\"") != std::string::npos;  // the value's may close them
+  for (const char* name :
+       {"password", "api_key", "DB_PASSWORD", "X-Api-Token", "client-secret", "_authToken"}) {
     require(is_secret_name(name));
+    for (const char* value : {"=b'", "=$'", " == '", " := '", " => '", "='a''", "=a'", ": b'"}) {
+      const std::string text = name + (value + secret) + "'";
+      require(quotes || !shows(redact(around.before + "\n" + text + "\n" + around.after), secret));
+    }
     for (const std::string& text :
          {std::string(name) + "=" + secret, std::string(name) + ": " + secret,
           std::string("\"") + name + "\": \"" + secret + "\"", std::string("--") + name + " " + secret,
