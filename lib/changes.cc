@@ -16,11 +16,11 @@ const char* fault_of(const FileChange& change) {
   const bool bare = change.type == ISOGATE_CHANGE_READY || change.type == ISOGATE_CHANGE_OVERFLOW;
   const bool renamed = change.type == ISOGATE_CHANGE_RENAMED;
   const bool known = change.type >= ISOGATE_CHANGE_READY && change.type <= ISOGATE_CHANGE_OVERFLOW;
-  if (!known) return nullptr;
-  if (bare != change.path.empty()) return bare ? "a path where there is none" : "no path";
-  if (renamed != !change.from.empty()) return renamed ? "no path before the rename" : "a second path";
-  if (!bare && !is_path_below(change.path)) return "a path that is not below the directory";
-  if (renamed && !is_path_below(change.from)) return "a path that is not below the directory";
+  if (known && bare != change.path.empty()) return bare ? "a path where there is none" : "no path";
+  if (known && renamed != !change.from.empty())
+    return renamed ? "no path before the rename" : "a second path";
+  for (const std::string_view path : {change.path, change.from})
+    if (!path.empty() && !is_path_below(path)) return "a path that is not below the directory";
   return nullptr;
 }
 

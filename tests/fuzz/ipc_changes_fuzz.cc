@@ -19,10 +19,9 @@ void check_path(std::string_view path) {
 }
 
 void check(const FileChange& change) {
-  if (!is_known(change.type)) return;
   check_path(change.path);
   check_path(change.from);
-  require(change.from.empty() || change.type == ISOGATE_CHANGE_RENAMED);
+  require(change.from.empty() || change.type == ISOGATE_CHANGE_RENAMED || !is_known(change.type));
   std::string again;
   append_change(again, change);
   std::string_view rest = again;
