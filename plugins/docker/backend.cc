@@ -134,8 +134,10 @@ Services& Backend::services() {
   const std::lock_guard lock(mutex_);
   if (services_) return *services_;
   const std::string runner = find_runner(config_.runner);
-  auto made = std::make_unique<Services>(host_, config_,
-                                         resolve_address(config_.host, config_.tls, variables_of_process()));
+  EngineAddress address = resolve_address(config_.host, config_.tls, variables_of_process());
+  if (const std::string relaxed = address.relaxation(); !relaxed.empty())
+    host_.log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
+  auto made = std::make_unique<Services>(host_, config_, std::move(address));
   made->runner = runner;
   services_ = std::move(made);
   return *services_;
@@ -442,6 +444,8 @@ std::string Backend::detail_of(const EngineInfo& info, Services& services) const
                        " for each sandbox; " + services.choices();
   if (pool_) detail += "; " + pool_->text();
   auto relaxed = relaxations_of(config_);
+  if (const std::string plain = services.engine.address().relaxation(); !plain.empty())
+    relaxed.push_back(plain);
   if (!as_root_) relaxed.push_back("all sandboxes share uid " + std::to_string(::geteuid()));
   if (!relaxed.empty()) detail += "; relaxed: " + join(relaxed, "; ");
   return detail;

@@ -153,8 +153,6 @@ std::vector<std::string> relaxations_of(const Config& config) {
   for (const Copy& each : config.copies)
     if (each.writable) found.push_back("what is copied to " + each.target + " may be changed by programs");
   for (const Companion& each : config.companions) add_relaxations(found, each);
-  if (config.host.starts_with("tcp://") && !config.tls)
-    found.push_back("the Engine is spoken to over " + config.host + " without TLS");
   return found;
 }
 

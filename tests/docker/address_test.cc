@@ -117,7 +117,6 @@ TEST_F(Resolving, FindsCertificatesOfTheEnvironment) {
     EXPECT_EQ(address.port, 2376);
     EXPECT_EQ(address.tls->ca, certs + "/ca.pem");
     EXPECT_EQ(address.tls->key, certs + "/key.pem");
-    EXPECT_TRUE(address.tls->verify);
   }
   EXPECT_TRUE(resolve({{"DOCKER_HOST", "tcp://engine"}, {"DOCKER_TLS_VERIFY", "1"}}).tls);
   EXPECT_FALSE(resolve({{"DOCKER_HOST", "tcp://engine"}, {"DOCKER_TLS_VERIFY", ""}}).tls);
@@ -128,11 +127,36 @@ TEST_F(Resolving, ReadsTheCertificatesOfAContext) {
   write(".docker/contexts/tls/" + far_ + "/docker/ca.pem", "");
   const auto address = resolve({{"DOCKER_CONTEXT", "far"}});
   ASSERT_TRUE(address.tls);
-  EXPECT_TRUE(address.tls->verify);
   EXPECT_TRUE(address.tls->ca.ends_with("/docker/ca.pem"));
   EXPECT_EQ(address.tls->certificate, "");
-  add_context("tcp://engine:2376", R"(,"SkipTLSVerify":true)");
-  EXPECT_FALSE(resolve({{"DOCKER_CONTEXT", "far"}}).tls->verify);
+}
+
+TEST_F(Resolving, RefusesAContextThatSkipsTheVerificationOfTls) {
+  const Variables far{{"DOCKER_CONTEXT", "far"}};
+  for (const char* host : {"tcp://engine:2376", "https://engine"}) {
+    add_context(host, R"(,"SkipTLSVerify":true)");
+    const std::string why = why_not([&] { resolve(far); });
+    EXPECT_NE(why.find("docker context `far` skips the verification"), std::string::npos) << why;
+    EXPECT_NE(why.find("set `host` and `tls`"), std::string::npos) << why;
+    write(".docker/contexts/tls/" + far_ + "/docker/ca.pem", "");
+    EXPECT_EQ(why_not([&] { resolve(far); }), why);
+    add_context(host, R"(,"SkipTLSVerify":false)");
+    EXPECT_TRUE(resolve(far).tls);
+  }
+  add_context("unix:///run/engine.sock", R"(,"SkipTLSVerify":true)");
+  EXPECT_EQ(resolve(far).unix_path, "/run/engine.sock") << "there is nothing to verify";
+}
+
+TEST_F(Resolving, TcpWithoutTlsIsARelaxationWhereverItIsFrom) {
+  add_context("tcp://context:1");
+  const std::string without = " without TLS";
+  EXPECT_EQ(resolve({}, "tcp://a:1").relaxation(), "the Engine is spoken to over tcp://a:1" + without);
+  EXPECT_EQ(resolve({{"DOCKER_HOST", "tcp://b:2"}}).relaxation(),
+            "the Engine is spoken to over tcp://b:2" + without);
+  EXPECT_EQ(resolve({{"DOCKER_CONTEXT", "far"}}).relaxation(),
+            "the Engine is spoken to over tcp://context:1" + without);
+  EXPECT_EQ(resolve({{"DOCKER_HOST", "tcp://b:2"}, {"DOCKER_TLS_VERIFY", "1"}}).relaxation(), "");
+  EXPECT_EQ(resolve({}, "unix:///s").relaxation(), "");
 }
 
 TEST_F(Resolving, NeverGoesOnFromANameThatLeadsNowhere) {

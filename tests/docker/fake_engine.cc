@@ -1,5 +1,6 @@
 #include "tests/docker/fake_engine.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -27,13 +28,20 @@ size_t length_in(const std::string& head) {
 
 }  // namespace
 
-FakeEngine::FakeEngine() : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+FakeEngine::FakeEngine(bool tcp)
+    : listener_(::socket(tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_un at{};
   at.sun_family = AF_UNIX;
   std::strncpy(at.sun_path, (directory_.path() + "/s").c_str(), sizeof at.sun_path - 1);
-  if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) != 0 ||
-      ::listen(listener_.get(), 8) != 0)
+  sockaddr_in loopback{};
+  loopback.sin_family = AF_INET;
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* place = tcp ? reinterpret_cast<sockaddr*>(&loopback) : reinterpret_cast<sockaddr*>(&at);
+  socklen_t size = tcp ? sizeof loopback : sizeof at;
+  if (::bind(listener_.get(), place, size) != 0 || ::listen(listener_.get(), 8) != 0 ||
+      ::getsockname(listener_.get(), place, &size) != 0)
     throw std::runtime_error("cannot listen");
+  if (tcp) address_ = "tcp://127.0.0.1:" + std::to_string(ntohs(loopback.sin_port));
   be("1.41", "1.12");
   server_ = std::thread([this] { serve(); });
 }

@@ -17,7 +17,7 @@ namespace isogate::docker {
 // if there are none for it. A response with `cut` is the connection's last; otherwise connections stay open.
 class FakeEngine {
  public:
-  FakeEngine();
+  explicit FakeEngine(bool tcp = false);  // else a Unix socket
   FakeEngine(const FakeEngine&) = delete;
   FakeEngine& operator=(const FakeEngine&) = delete;
   ~FakeEngine();
@@ -25,7 +25,7 @@ class FakeEngine {
   // Versions as an Engine names them.
   void be(const std::string& newest, const std::string& oldest);
   void hang_up();  // ends the connections that are open
-  [[nodiscard]] std::string address() const { return "unix://" + directory_.path() + "/s"; }
+  [[nodiscard]] std::string address() const { return address_; }
   [[nodiscard]] std::vector<std::string> requests() const;  // their first lines
 
   static std::string json(const std::string& body, const std::string& headers = {}, int status = 200);
@@ -40,6 +40,7 @@ class FakeEngine {
   bool answer(int socket, std::string& pending);
 
   test::TemporaryDirectory directory_;
+  std::string address_ = "unix://" + directory_.path() + "/s";
   Fd listener_;
   mutable std::mutex mutex_;
   std::map<std::string, Answer> answers_;

@@ -1,6 +1,8 @@
 // What the probe reports about an Engine that is busy, or that does not have what is needed.
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "plugins/docker/backend.h"
@@ -171,6 +173,28 @@ TEST_F(Probes, ASharedDirectoryThatShowsTheEnginesSocketIsRefused) {
     EXPECT_NE(why.find("whole machine"), why.npos) << why;
     backend_.reset();
   }
+}
+
+TEST_F(Probes, AnEngineOfTheEnvironmentWithoutTlsIsReportedAsARelaxation) {
+  backend_.reset();
+  FakeEngine far(true);
+  far.say("/info", kInfo);
+  std::vector<std::string> lines;
+  host_.ctx = &lines;
+  host_.log = [](void* ctx, uint32_t, isogate_str line) {
+    static_cast<std::vector<std::string>*>(ctx)->emplace_back(sdk::view(line));
+  };
+  host_.flags |= ISOGATE_HOST_PROBE_ONLY;
+  ::setenv("DOCKER_HOST", far.address().c_str(), 1);
+  backend_ = std::make_unique<Backend>(sdk::Host(host_), R"({"image": "x"})");
+  const std::string detail = probe().detail;
+  (void)probe();
+  ::unsetenv("DOCKER_HOST");
+  backend_.reset();
+  const std::string plain = "the Engine is spoken to over " + far.address() + " without TLS";
+  EXPECT_NE(detail.find("relaxed: "), std::string::npos) << detail;
+  EXPECT_NE(detail.find(plain), std::string::npos) << detail;
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), "relaxation: " + plain), 1);
 }
 
 TEST_F(Probes, WhatEarlierPurgesLeftIsSweptAtTheStart) {

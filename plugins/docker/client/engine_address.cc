@@ -41,6 +41,10 @@ std::string EngineAddress::text() const {
   return "tcp://" + join_address(host, std::to_string(port));
 }
 
+std::string EngineAddress::relaxation() const {
+  return unix_path.empty() && !tls ? "the Engine is spoken to over " + text() + " without TLS" : "";
+}
+
 EngineAddress parse_address(const std::string& text, const std::string& source, bool tls) {
   constexpr size_t kUnixPathMost = 107;  // sockaddr_un
   std::string rest = text;

@@ -14,7 +14,6 @@ namespace isogate::docker {
 
 struct TlsFiles {
   std::string ca, certificate, key;  // PEM; empty ca: the system's authorities; empty certificate: none shown
-  bool verify = true;                // false only where the operator wrote so
 };
 
 struct EngineAddress {
@@ -23,7 +22,8 @@ struct EngineAddress {
   uint16_t port = 0;
   std::optional<TlsFiles> tls;
 
-  [[nodiscard]] std::string text() const;  // unix:///path, tcp://host:port
+  [[nodiscard]] std::string text() const;        // unix:///path, tcp://host:port
+  [[nodiscard]] std::string relaxation() const;  // TCP without TLS, in words; else empty
 };
 
 // unix:///path, tcp://host[:port] (2375, with TLS 2376), http:// and https:// as tcp. Throws
@@ -35,8 +35,9 @@ extern const std::vector<std::string> kUsualSockets;
 
 // In the docker client's order: `configured`, DOCKER_HOST (with DOCKER_TLS_VERIFY, DOCKER_CERT_PATH), the
 // context (DOCKER_CONTEXT, else currentContext of config.json in DOCKER_CONFIG or ~/.docker), the usual
-// sockets. A name that leads nowhere is an error, never the next place. Unlike the client, DOCKER_CERT_PATH
-// alone verifies, too. `tls` belongs to `configured`.
+// sockets. A name that leads nowhere is an error, never the next place. Unlike the client, TLS always
+// verifies: also with DOCKER_CERT_PATH alone, and a context that skips it (SkipTLSVerify) is refused. `tls`
+// belongs to `configured`.
 EngineAddress resolve_address(const std::string& configured, const std::optional<TlsFiles>& tls,
                               const Environment& environment,
                               const std::vector<std::string>& usual_sockets = kUsualSockets);

@@ -40,7 +40,7 @@ TlsFiles tls_files(const std::string& directory) {
     const std::string path = directory + "/" + name;
     return there(path, S_IFREG) ? path : std::string();
   };
-  return {file("ca.pem"), file("cert.pem"), file("key.pem"), true};
+  return {file("ca.pem"), file("cert.pem"), file("key.pem")};
 }
 
 std::string config_directory(const Environment& environment) {
@@ -81,10 +81,13 @@ EngineAddress from_context(const std::string& name, const std::string& directory
   const std::string certificates = directory + "/contexts/tls/" + hash + "/docker";
   const bool tls = there(certificates, S_IFDIR);
   EngineAddress address = parse_address(host.get<std::string>(), source, tls);
-  if (address.unix_path.empty() && (tls || address.tls)) {
-    address.tls = tls_files(certificates);
-    address.tls->verify = skip != Json(true);
-  }
+  if (address.unix_path.empty() && skip == Json(true))  // also means TLS where there are no certificates
+    fail(ISOGATE_INVALID_ARGUMENT,
+         source +
+             " skips the verification of the Engine's certificate, so anybody could pose as the Engine: "
+             "put its authority into the context (docker context update --docker host=…,ca=…), or set "
+             "`host` and `tls`");
+  if (address.unix_path.empty() && (tls || address.tls)) address.tls = tls_files(certificates);
   return address;
 }
 

@@ -262,8 +262,7 @@ net::Target target_of(const EngineAddress& address) {
                    "cannot speak TLS with " + target.text() + ": cannot use `" + path + "`: " + why);
   };
   const TlsFiles& files = *address.tls;
-  target.tls =
-      net::Tls{.certificate = read(files.certificate), .key = read(files.key), .verify = files.verify};
+  target.tls = net::Tls{.certificate = read(files.certificate), .key = read(files.key)};
   if (!files.ca.empty()) target.tls->authority = read(files.ca);
   return target;
 }
