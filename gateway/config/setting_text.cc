@@ -49,9 +49,10 @@ Json variables(std::string_view text) {
   return object;
 }
 
-bool looks_like_json(const std::string& text) {
-  std::string_view body = trimmed(text, kBlanks);
-  return !body.empty() && (body[0] == '[' || body[0] == '{');
+// A list of addresses may begin with a bracket, too: `[::1]:80`.
+bool looks_like_json(std::string_view text, bool of_texts) {
+  text = trimmed(text, kBlanks);
+  return text.starts_with('{') || (text.starts_with('[') && (!of_texts || text.ends_with(']')));
 }
 
 }  // namespace
@@ -64,14 +65,15 @@ Json setting_from_text(const Setting& setting, const std::string& text, const st
   bool is_number = std::holds_alternative<uint32_t*>(field) || std::holds_alternative<uint64_t*>(field) ||
                    std::holds_alternative<double*>(field);
   if (is_number) return number(text);
-  if (looks_like_json(text)) {
+  const bool of_texts = std::holds_alternative<TextList*>(field);
+  if (looks_like_json(text, of_texts)) {
     Json value;
     Places inside;
     return read_yaml(text, name, value, inside, problems) ? value : Json();
   }
   if (std::holds_alternative<std::vector<SharedDirConfig>*>(field)) return shared_dirs(text);
   if (std::holds_alternative<TextMap*>(field)) return variables(text);
-  if (std::holds_alternative<TextList*>(field) || setting.path == "backends") return parts(text);
+  if (of_texts || setting.path == "backends") return parts(text);
   return text;
 }
 
