@@ -180,8 +180,8 @@ struct Own {
 bool check_shown(const Config& config, bool links, const std::string& setting, const std::string& path,
                  Problems& problems) {
   const std::string place = normal(path, links);
-  const bool elsewhere = place != normal(path, false);
-  const std::string shown = "`" + path + "`" + (elsewhere ? " (that is `" + place + "`)" : "");
+  const std::string shown =
+      "`" + path + "`" + (place == normal(path, false) ? "" : " (that is `" + place + "`)");
   for (const char* kernel : {"/proc", "/sys", "/dev", "/run", "/var/run"}) {
     if (!lies_in(place, kernel) && !lies_in(kernel, place)) continue;
     problems.at(setting, shown + " would show `" + kernel + "` to every sandbox; name a directory of data");
@@ -190,10 +190,11 @@ bool check_shown(const Config& config, bool links, const std::string& setting, c
   for (const Own& own : {Own{"state_dir", config.state_dir}, Own{"plugin_dir", config.plugin_dir},
                          Own{"workdir", config.workdir}}) {
     if (own.path.empty()) continue;
-    const std::string other = normal(own.path, elsewhere);
+    const std::string other = normal(own.path, links);
     if (!lies_in(place, other) && !lies_in(other, place)) continue;
-    problems.at(setting,
-                shown + " overlaps `" + own.setting + "` (" + own.path + "); name another directory");
+    const std::string behind = other == normal(own.path, false) ? "" : ", that is " + other;
+    problems.at(setting, shown + " overlaps `" + own.setting + "` (" + own.path + behind +
+                             "); name another directory");
     return false;
   }
   return true;

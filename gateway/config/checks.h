@@ -8,7 +8,7 @@ namespace isogate {
 
 void check_together(const Config& config, Problems& problems);
 
-// Looks at the file system too: symlinks of shared and toolchain directories.
+// `follow_links`: looks at the file system, too, for symlinks in their paths.
 void check_directories(const Config& config, bool follow_links, Problems& problems);
 
 std::vector<std::string> warnings_of(const Config& config);

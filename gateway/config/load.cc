@@ -101,6 +101,7 @@ class Loader {
       chosen_ = value.get<TextList>();
       return;
     }
+    if (setting.path == "backends") chosen_.clear();
     (*at)[path] = std::move(value);
     places_.forget(setting.path);
     places_.values[std::string(setting.path)] = source;
@@ -328,7 +329,7 @@ bool has_many_tenants(const Config& config) {
   return tenants.size() > 1;
 }
 
-Result<Config> config_from_json(const std::string& document) {
+Result<Config> config_from_json(const std::string& document, bool follow_links) {
   Config config;
   Places nowhere;
   Problems problems(nowhere);
@@ -340,7 +341,7 @@ Result<Config> config_from_json(const std::string& document) {
   settle_tenant_share(config);
   problems.values_read();
   check_together(config, problems);
-  check_directories(config, false, problems);
+  check_directories(config, follow_links, problems);
   if (problems.none()) return config;
   return invalid("cannot read the effective configuration:\n  " + join(problems.lines(), "\n  "));
 }

@@ -57,7 +57,8 @@ Error mistakes(const std::string& attempt, const std::vector<std::string>& lines
 Result<Loaded> load_config(const LoadOptions& options);
 
 // The effective document and back; both directions are exact. Strict: unknown keys are errors.
-Result<Config> config_from_json(const std::string& document);
+// `follow_links`: directories are checked behind symlinks, too.
+Result<Config> config_from_json(const std::string& document, bool follow_links = false);
 std::string config_to_json(const Config& config);
 
 // For a reload: gives `config` the values of `running` in all settings that need a restart. The paths of

@@ -41,11 +41,12 @@ class ObjectReader {
   void read_group(const Json& object, const std::string& group) {
     for (const auto& [key, value] : object.items()) {
       std::string path = joined(group, key);
+      const bool one_name = !key.empty() && key.find('.') == std::string::npos;
       auto found =
           std::find_if(table_.begin(), table_.end(), [&](const Setting& s) { return s.path == path; });
-      if (found != table_.end())
+      if (one_name && found != table_.end())
         read_value(*found, value, joined(at_, path));
-      else if (is_group(path))
+      else if (one_name && is_group(path))
         read_subgroup(value, path);
       else
         unknown(key, group);
@@ -82,6 +83,12 @@ class ObjectReader {
     return found;
   }
 
+  // `limits: {max_execs: …}` for `limits.max_execs`.
+  static std::string nested(std::string_view path) {
+    const size_t dot = path.find('.');
+    return std::string(path.substr(0, dot)) + ": {" + std::string(path.substr(dot + 1)) + ": …}";
+  }
+
   void unknown(const std::string& key, const std::string& group) {
     std::vector<std::string> here, elsewhere;
     for (const Setting& setting : table_) {
@@ -96,7 +103,8 @@ class ObjectReader {
     for (const Setting& setting : top_settings())
       if (meant.empty() && setting.path.substr(setting.path.rfind('.') + 1) == key)
         meant = setting.path == key ? "; `" + key + "` stands at the top level"
-                                    : did_you_mean(std::string(setting.path));
+                                    : did_you_mean(nested(setting.path));
+    if (const std::string path = joined(group, key); has(path)) meant = did_you_mean(nested(path));
     std::string clean = shown(Json(key));
     problems_.unknown_key(joined(at_, joined(group, key)),
                           "unknown key `" + clean.substr(1, clean.size() - 2) + "`" +

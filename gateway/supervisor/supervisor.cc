@@ -445,7 +445,7 @@ void Supervisor::reload() {
   for (const std::string& text : loaded->warnings) log::warn("warning", {{"text", text}});
   for (const std::string& text : loaded->relaxations) log::warn("relaxation", {{"text", text}});
   Config merged = with_start_settings(loaded->config, context_.config);
-  if (auto valid = config_from_json(config_to_json(merged)); !valid)
+  if (auto valid = config_from_json(config_to_json(merged), true); !valid)
     return refuse_reload("with the settings that only a restart changes: " + valid.error().message);
   pending_ = PendingReload{std::move(merged), std::move(*secrets), std::move(loaded->places)};
   backends_.try_out(pending_->config);

@@ -1,4 +1,7 @@
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "tests/config/loading.h"
 
@@ -37,7 +40,18 @@ INSTANTIATE_TEST_SUITE_P(
                 "c.yaml:1:1: unknown key `require-remote`; did you mean `require_remote`?"},
         Mistake{"exec: {shell: /bin/sh}",
                 "c.yaml:1:8: unknown key `shell` in `exec`; `shell` stands at the top level"},
-        Mistake{"max_execs: 1", "c.yaml:1:1: unknown key `max_execs`; did you mean `limits.max_execs`?"},
+        Mistake{"max_execs: 1",
+                "c.yaml:1:1: unknown key `max_execs`; did you mean `limits: {max_execs: …}`?"},
+        Mistake{"limits.max_execs: 1",
+                "c.yaml:1:1: unknown key `limits.max_execs`; did you mean `limits: {max_execs: …}`?"},
+        Mistake{"limits: {max_execs: 2}\nlimits.max_execs: 1",
+                "c.yaml:2:1: unknown key `limits.max_execs`; did you mean `limits: {max_execs: …}`?"},
+        Mistake{"limits.max_exec: 1", "c.yaml:1:1: unknown key `limits.max_exec`"},
+        Mistake{"backends: [{name: a, limits.memory_mb: 64}]",
+                "c.yaml:1:22: unknown key `limits.memory_mb` in `backends[0]`; did you mean `limits: "
+                "{memory_mb: …}`?"},
+        Mistake{"'': {shell: /bin/sh}", "c.yaml:1:1: unknown key ``"},
+        Mistake{"limits: {'': {max_execs: 1}}", "c.yaml:1:1: unknown key `` in `limits`"},
         Mistake{"limits:\n  max_exec: 1",
                 "c.yaml:2:3: unknown key `max_exec` in `limits`; did you mean `max_execs`?"},
         Mistake{"backends:\n  - name: a\n    plugn: b",
@@ -392,6 +406,25 @@ TEST(Errors, FollowLinksOfSharedDirectories) {
   ASSERT_EQ(::symlink("/proc", (directory.path() + "/link").c_str()), 0);
   EXPECT_THAT(refusal({"shared_dirs: [{prefix: a, path: " + directory.path() + "/link/1}]"}),
               HasSubstr("would show `/proc` to every sandbox"));
+}
+
+TEST(Errors, FollowLinksOfTheGatewaysOwnDirectories) {
+  test::Directory directory;
+  const std::string root = std::filesystem::canonical(directory.path()), real = root + "/real";
+  std::filesystem::create_directories(real + "/g");
+  std::filesystem::create_directory_symlink(real, root + "/home");
+  const std::string state = "state_dir: " + root + "/home/g\n";
+  EXPECT_THAT(
+      refusal({state + "shared_dirs: [{prefix: a, path: " + real + "}]"}),
+      HasSubstr("`" + real + "` overlaps `state_dir` (" + root + "/home/g, that is " + real + "/g); "));
+  EXPECT_THAT(refusal({state + "toolchain_path: " + real + "/g/bin"}), HasSubstr("overlaps `state_dir`"));
+  for (const char* own : {"plugin_dir", "workdir"})
+    EXPECT_THAT(refusal({std::string(own) + ": " + root + "/home/g\ntoolchain_path: " + real}),
+                HasSubstr("overlaps `" + std::string(own) + "`"));
+  Config config = test::loaded({state}).config;
+  config.shared_dirs.push_back({.prefix = "a", .path = real});
+  EXPECT_TRUE(config_from_json(config_to_json(config))) << "without a look at the file system";
+  EXPECT_FALSE(config_from_json(config_to_json(config), true));
 }
 
 }  // namespace

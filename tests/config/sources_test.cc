@@ -380,6 +380,8 @@ TEST(Flags, TellTheirMistakesByFlag) {
 TEST(Lists, FromTextMayBeJson) {
   EXPECT_THAT(loaded({"-", {{"ISOGATE_LISTEN", R"(["127.0.0.1:1", "unix:/a,b"])"}}}).config.listen,
               ElementsAre("127.0.0.1:1", "unix:/a,b"));
+  EXPECT_THAT(loaded({"-", {{"ISOGATE_HOSTS", " [a.example, b] "}}}).config.hosts,
+              ElementsAre("a.example", "b"));
   auto shared =
       loaded({"-", {{"SHARED_DIRS", R"([{"prefix": "a", "path": "/srv/a:b"}])"}}}).config.shared_dirs;
   ASSERT_EQ(shared.size(), 1u);
@@ -387,6 +389,16 @@ TEST(Lists, FromTextMayBeJson) {
   auto backends = loaded({"-", {{"ISOGATE_BACKENDS", R"([{"name": "x", "plugin": "y"}])"}}}).config.backends;
   ASSERT_EQ(backends.size(), 1u);
   EXPECT_EQ(backends[0].plugin, "y");
+}
+
+TEST(Lists, FromTextMayBeginWithAnIpv6Address) {
+  const auto both = ElementsAre("[::1]:9090", "[::1]:9091");
+  EXPECT_THAT(loaded({"-", {}, {{"listen", "[::1]:9090"}}}).config.listen, ElementsAre("[::1]:9090"));
+  EXPECT_THAT(loaded({"-", {{"ISOGATE_LISTEN", "[::1]:9090, [::1]:9091"}}}).config.listen, both);
+  EXPECT_THAT(loaded({"-", {{"ISOGATE_LISTEN", R"(["[::1]:9090", "[::1]:9091"])"}}}).config.listen, both);
+  EXPECT_THAT(loaded({"-", {{"ISOGATE_E2B_LISTEN", "[::1]:9092"}}}).config.e2b.listen,
+              ElementsAre("[::1]:9092"));
+  EXPECT_THAT(refusal({"-", {}, {{"listen", "[\"127.0.0.1:1\""}}}), HasSubstr("flag --listen: `listen[0]`"));
 }
 
 const char kThree[] = "backends: [{name: a, plugin: p}, {name: b, limits: best_effort}, {name: c}]\n";
@@ -398,6 +410,9 @@ TEST(Backends, AreChosenAndOrderedByFlag) {
   EXPECT_THAT(got.warnings, IsEmpty());
   EXPECT_THAT(names(loaded({kThree, {{"ISOGATE_BACKENDS", "b"}}}).config), ElementsAre("b"));
   EXPECT_THAT(names(loaded({kThree, {{"ISOGATE_BACKENDS", "b"}}, {}, {"c"}}).config), ElementsAre("c"));
+  EXPECT_THAT(names(loaded({kThree, {{"ISOGATE_BACKENDS", "b"}}, {{"backends", "[{name: d}]"}}}).config),
+              ElementsAre("d"))
+      << "a weaker source chooses none of a stronger one's";
 }
 
 TEST(Backends, ThatAreNotConfiguredAreAddedAloud) {

@@ -110,7 +110,7 @@ TEST_F(Reload, gives_a_quarantined_and_a_failed_backend_another_chance) {
 }
 
 TEST_F(Reload, refuses_what_contradicts_the_settings_of_the_start) {
-  const TemporaryDirectory first, second;
+  const TemporaryDirectory first, second, third;
   Supervised gateway({.change = [&](Config& config) { config.workdir = first.path(); }});
   gateway.told_front("one", "up");
   gateway.reload([&](Config& config) {
@@ -118,6 +118,11 @@ TEST_F(Reload, refuses_what_contradicts_the_settings_of_the_start) {
     config.shared_dirs.push_back({.prefix = "old", .path = first.path()});
   });
   EXPECT_NE(gateway.line("reload_refused")["reason"].get<std::string>().find("only a restart changes"),
+            std::string::npos);
+  const std::string link = third.path() + "/link";
+  ASSERT_EQ(::symlink(first.path().c_str(), link.c_str()), 0);
+  gateway.reload([&](Config& config) { config.shared_dirs.back().path = link; });
+  EXPECT_NE(gateway.line("reload_refused", 2)["reason"].get<std::string>().find("(that is `" + first.path()),
             std::string::npos);
   EXPECT_EQ(gateway.count("front got reload"), 0);
   EXPECT_EQ(gateway.count("backend_host_started"), 1);
