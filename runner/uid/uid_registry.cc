@@ -67,6 +67,9 @@ Ranges reserved_ids(const UidRegistry::Options& options) {
   return reserved;
 }
 
+// Why processes may have this uid though none is found; empty: none has.
+std::string why_unseen(uint32_t uid) { return uid_runs(uid) ? why_processes_are_hidden() : ""; }
+
 // A directory service that cannot be reached has no users.
 bool has_account(uint32_t id) {
   std::array<char, 16384> text{};
@@ -265,9 +268,11 @@ Result<void> UidRegistry::release(const std::string& sandbox_id, uint32_t uid) c
                  "cannot release uid " + std::to_string(uid) + ": its files are there"};
   const auto running = count_processes(uid);
   if (!running) return running.error();
-  if (*running > 0 || (uid_runs(uid) && !why_processes_are_hidden().empty()))
+  const std::string unseen = why_unseen(uid);
+  if (*running > 0 || !unseen.empty())
     return Error{ISOGATE_UNAVAILABLE, 0,
-                 "cannot release uid " + std::to_string(uid) + ": processes still have it"};
+                 "cannot release uid " + std::to_string(uid) + ": " +
+                     (unseen.empty() ? "processes still have it" : unseen)};
   claims_.withdraw(uid);
   if (::unlinkat(uids->get(), std::to_string(uid).c_str(), 0) != 0 && errno != ENOENT)
     return os_error("cannot release uid " + std::to_string(uid), errno);
@@ -286,8 +291,6 @@ Result<bool> has_uid(const std::string& pid, uint32_t uid) {
   const Fd status(::open(("/proc/" + pid + "/status").c_str(), O_RDONLY | O_CLOEXEC));
   const int failed = status ? 0 : errno;
   if (failed == ENOENT || failed == ESRCH) return false;
-  // By hidepid of /proc, where why_processes_are_hidden() has a reason.
-  if (failed == EPERM || failed == EACCES) return false;
   if (failed != 0) return os_error("cannot look at process " + pid, failed);
   const auto text = read_to_end(status.get(), size_t{64} << 20, "cannot look at process " + pid);
   if (!text && text.error().os_errno == ESRCH) return false;
@@ -301,12 +304,14 @@ Result<bool> has_uid(const std::string& pid, uint32_t uid) {
 Result<std::vector<std::string>> pids_of(uint32_t uid) {
   std::vector<std::string> found;
   std::optional<Error> unseen;
+  const bool hides = !why_processes_are_hidden().empty();
   const Fd proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!proc) return os_error("cannot list the processes", errno);
   const int code = each_name(proc.get(), [&](const auto& name) {
     if (name.text[0] < '1' || name.text[0] > '9') return;
     const auto has = has_uid(name.text, uid);
-    if (!has) unseen = has.error();
+    const int failed = has ? 0 : has.error().os_errno;
+    if (!has && !(hides && (failed == EPERM || failed == EACCES))) unseen = has.error();
     if (has && *has) found.push_back(name.text);
   });
   if (code < 0) return os_error("cannot list the processes", -code);
@@ -367,15 +372,18 @@ bool uid_runs(uint32_t uid) {
 Result<void> end_processes(uint32_t uid) {
   if (uid == 0 || uid == ::geteuid())
     return invalid("refusing to end every process of the gateway's own user");
+  std::string unseen;
   for (int round = 0; round < kRounds; ++round) {
     auto pids = pids_of(uid);
     if (!pids) return pids.error();
-    if (pids->empty()) return {};
+    unseen = why_unseen(uid);
+    if (pids->empty() && unseen.empty()) return {};
     for (const std::string& pid : *pids) kill_if(pid, uid);
     const timespec pause{0, kRoundNs};
     ::nanosleep(&pause, nullptr);
   }
-  return Error{ISOGATE_UNAVAILABLE, 0, "processes of the sandbox could not be ended"};
+  return Error{ISOGATE_UNAVAILABLE, 0,
+               "processes of the sandbox could not be ended" + (unseen.empty() ? "" : ": " + unseen)};
 }
 
 }  // namespace isogate

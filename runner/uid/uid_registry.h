@@ -61,8 +61,9 @@ class UidRegistry {
   // Assigns the uid of one sandbox to another, together with its files: the caller renames them next, or
   // hands the uid back. ISOGATE_INTERNAL when it is not `from`'s.
   Result<void> hand_over(uint32_t uid, const std::string& from, const std::string& to) const;
-  // Call after the sandbox's files have been removed. ISOGATE_UNAVAILABLE while a process of that uid lives
-  // or the sandbox's directory exists; then nothing is released. Not registered is OK.
+  // Call after the sandbox's files have been removed. ISOGATE_UNAVAILABLE while a process of that uid lives,
+  // even one that /proc hides, or the sandbox's directory exists; then nothing is released. Not registered is
+  // OK.
   Result<void> release(const std::string& sandbox_id, uint32_t uid) const;
 
  private:
@@ -98,7 +99,7 @@ bool hides_processes(std::string_view mountinfo, std::span<const gid_t> groups);
 bool uid_runs(uint32_t uid);
 
 // SIGKILLs every process with this uid until none is left, for at most a second. For uids of the registry
-// only. ISOGATE_UNAVAILABLE when some stay (uninterruptible sleep).
+// only. ISOGATE_UNAVAILABLE when some stay (uninterruptible sleep), or one runs that /proc hides.
 Result<void> end_processes(uint32_t uid);
 
 }  // namespace isogate

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "tests/files/box.h"
+#include "tests/own_machine.h"
 
 namespace isogate::test {
 namespace {
@@ -335,6 +336,37 @@ TEST_F(UidsOfRoot, AreReleasedOnlyWhenFilesAndProcessesAreGone) {
   EXPECT_OK(registry().release(id_of(1), uid));
   EXPECT_FALSE(exists(uids_ + "/" + std::to_string(uid)));
   EXPECT_OK(registry().release(id_of(1), uid));
+}
+
+// That /proc hides one, or refuses to show it, does not end it.
+TEST_F(UidsOfRoot, AreNeitherReleasedNorEndedWhereProcHidesTheirProcesses) {
+  constexpr int kNoProc = 77;
+  const uint32_t uid = *registry().assign(id_of(1), "agent");
+  const pid_t stray = ::fork();
+  if (stray == 0) {
+    if (::setresuid(uid, uid, uid) != 0) ::_exit(1);
+    for (;;) ::pause();
+  }
+  while (*count_processes(uid) == 0) ::usleep(1000);
+  bool tried = true;
+  for (const int hidepid : {1, 2}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (!own_hiding_proc(hidepid)) ::_exit(kNoProc);
+      const auto released = registry().release(id_of(1), uid), ended = end_processes(uid);
+      for (const auto& each : {released, ended})
+        if (each.ok() || each.error().message.find("hidepid=0") == std::string::npos) ::_exit(1);
+      ::_exit(0);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    tried = tried && !(WIFEXITED(status) && WEXITSTATUS(status) == kNoProc);
+    EXPECT_TRUE(status == 0 || !tried) << "hidepid=" << hidepid;
+  }
+  ::kill(stray, SIGKILL);
+  ::waitpid(stray, nullptr, 0);
+  EXPECT_TRUE(exists(uids_ + "/" + std::to_string(uid)));
+  if (!tried) GTEST_SKIP() << "no proc can be mounted here";
 }
 
 TEST_F(Uids, OfProcessesThatCannotBeLookedAtAreNotFree) {
