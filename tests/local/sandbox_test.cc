@@ -1,10 +1,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +13,7 @@
 
 #include "gateway/config/schema.h"
 #include "tests/local/plugin.h"
+#include "tests/own_machine.h"
 
 namespace isogate::test {
 namespace {
@@ -84,11 +82,7 @@ TEST_F(LocalSandbox, RootWithoutItsCapabilitiesIsUnavailable) {
   if (!is_root_user()) GTEST_SKIP() << "an ordinary user needs none";
   const pid_t child = ::fork();
   if (child == 0) {
-    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-    __user_cap_data_struct data[2] = {};
-    if (::syscall(SYS_capget, &header, data) != 0) ::_exit(2);
-    data[0].effective &= ~(1U << CAP_SETUID | 1U << CAP_KILL);
-    if (::syscall(SYS_capset, &header, data) != 0) ::_exit(3);
+    if (!drop_capabilities(1U << CAP_SETUID | 1U << CAP_KILL)) ::_exit(2);
     Backend backend(state_, "local");
     const isogate_probe result = probe(backend);
     const bool named = std::string(result.detail).find("CAP_KILL, CAP_SETUID") != std::string::npos;
@@ -105,14 +99,7 @@ TEST_F(LocalSandbox, RootThatDoesNotSeeOtherUsersProcessesIsUnavailable) {
   constexpr int kNoProc = 77;
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("proc", "/proc", "proc", 0, "hidepid=2,gid=54321") != 0)
-      ::_exit(kNoProc);
-    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-    __user_cap_data_struct data[2] = {};
-    if (::syscall(SYS_capget, &header, data) != 0) ::_exit(2);
-    data[0].effective &= ~(1U << CAP_SYS_PTRACE);
-    if (::syscall(SYS_capset, &header, data) != 0) ::_exit(3);
+    if (!own_hiding_proc(2)) ::_exit(kNoProc);
     Backend backend(state_, "local");
     const isogate_probe result = probe(backend);
     const bool named = std::string(result.detail).find("hidepid=0") != std::string::npos;
@@ -129,13 +116,7 @@ TEST_F(LocalSandbox, WhereProgramsCouldTraceTheirHostItIsUnavailable) {
   constexpr int kNoMount = 77;
   const pid_t child = ::fork();
   if (child == 0) {
-    char path[] = "/tmp/isogate-dumpable-XXXXXX";
-    const int file = ::mkostemp(path, O_CLOEXEC);
-    const bool reads_1 = ::write(file, "1\n", 2) == 2 && ::unshare(CLONE_NEWNS) == 0 &&
-                         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                         ::mount(path, "/proc/sys/fs/suid_dumpable", nullptr, MS_BIND, nullptr) == 0;
-    ::unlink(path);
-    if (!reads_1) ::_exit(kNoMount);
+    if (!own_suid_dumpable()) ::_exit(kNoMount);
     Backend backend(state_, "local");
     const isogate_probe result = probe(backend);
     const bool named = std::string(result.detail).find("fs.suid_dumpable") != std::string::npos;

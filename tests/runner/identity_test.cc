@@ -1,11 +1,8 @@
 // A program with its own identity, and what it finds.
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <sched.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,22 +12,13 @@
 
 #include "lib/fd.h"
 #include "runner/enclosure/measure.h"
+#include "tests/own_machine.h"
 #include "tests/runner/box.h"
 
 namespace isogate::test {
 namespace {
 
 constexpr uint32_t kIdentityUid = 61998, kGid = 61999;
-
-// Those of a backend host: none that could raise a limit.
-bool leave_host_capabilities() {
-  __user_cap_header_struct head{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct sets[2] = {};
-  if (::syscall(SYS_capget, &head, sets) != 0) return false;
-  sets[0].effective &= ~(1U << CAP_SYS_RESOURCE);
-  sets[0].permitted &= ~(1U << CAP_SYS_RESOURCE);
-  return ::syscall(SYS_capset, &head, sets) == 0;
-}
 
 class IdentityTest : public RunnerTest {
  protected:
@@ -59,7 +47,7 @@ TEST_P(IdentityTest, a_host_of_few_descriptors_measures_too) {
   if (child == 0) {
     ::close_range(3, ~0U, 0);  // descriptors of other tests' runners
     const rlimit few{400, 400};
-    if (::setrlimit(RLIMIT_NOFILE, &few) != 0 || !leave_host_capabilities()) ::_exit(2);
+    if (::setrlimit(RLIMIT_NOFILE, &few) != 0 || !drop_capabilities(1U << CAP_SYS_RESOURCE)) ::_exit(2);
     RunnerOptions options;
     options.use_leaf = GetParam() == Kind::leaf;
     const auto runner = Runner::make(options);
@@ -94,13 +82,7 @@ TEST_P(IdentityTest, many_descriptors_of_the_host_hide_nothing) {
 TEST_P(IdentityTest, nothing_runs_where_programs_could_trace_their_host) {
   const pid_t child = ::fork();
   if (child == 0) {
-    char path[] = "/tmp/isogate-dumpable-XXXXXX";
-    const Fd file(::mkostemp(path, O_CLOEXEC));
-    const bool reads_1 = ::write(file.get(), "1\n", 2) == 2 && ::unshare(CLONE_NEWNS) == 0 &&
-                         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                         ::mount(path, "/proc/sys/fs/suid_dumpable", nullptr, MS_BIND, nullptr) == 0;
-    ::unlink(path);
-    if (!reads_1) ::_exit(77);
+    if (!own_suid_dumpable()) ::_exit(77);
     RunnerOptions options;
     options.use_leaf = GetParam() == Kind::leaf;
     const auto runner = Runner::make(options);
