@@ -166,6 +166,28 @@ TEST_F(WithCompanions, ContactLostWithTheEngineIsNoEndOfACompanion) {
       << "the fourth start is 25 s after the third";
 }
 
+TEST_F(WithCompanions, ARefusedCreationCountsAndANameThatIsStillInUseDoesNot) {
+  const std::string address = std::getenv(variable_), create = "POST /containers/create";
+  if (!address.starts_with("unix://")) GTEST_SKIP() << "the Engine is not at a Unix socket";
+  EngineProxy proxy(address.substr(7));
+  test::GatewayOptions options = with(db());
+  options.env = {{"DOCKER_HOST", proxy.address()}};
+  Gateway gateway(options);
+  Caller(gateway, "a").run("true");
+  ASSERT_TRUE(has_companions(1)) << gateway.log();
+  proxy.fail_all(create, Fault::kError);
+  engine_->remove(only("companion").at("Id"), true, true, usual());
+  EXPECT_TRUE(gateway.logs("is not up: cannot create container", 20)) << gateway.log();
+  proxy.fail_all(create, Fault::kReset);
+  EXPECT_TRUE(gateway.logs("is looked at again in 5 s: cannot create container", 20)) << gateway.log();
+  proxy.fail_all(create, Fault::kInUse);
+  EXPECT_TRUE(gateway.logs("the name is already in use", 20)) << gateway.log();
+  proxy.heal();
+  EXPECT_TRUE(has_companions(1)) << gateway.log();
+  EXPECT_THAT(gateway.log(),
+              testing::Not(testing::ContainsRegex("is not up: [^\n]*the name is already in use")));
+}
+
 TEST_F(WithCompanions, PostStartRunsInTheSandboxOnceTheCompanionIsHealthy) {
   const std::string hook =
       "post_start: {command: [python3, -c, \"import socket, os; s = socket.create_connection(('db', 5000), "

@@ -188,12 +188,15 @@ void EngineProxy::talk(int client_fd) {
           ::shutdown(client.get(), SHUT_WR);
           std::this_thread::sleep_for(std::chrono::milliseconds(500));
         }
-        if (*fault == Fault::kError) {
-          const std::string text = R"({"message":"injected"})";
-          write_whole(client.get(),
-                      "HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n"
-                      "Content-Length: " +
-                          std::to_string(text.size()) + "\r\nConnection: close\r\n\r\n" + text);
+        if (*fault == Fault::kError || *fault == Fault::kInUse) {
+          const bool in_use = *fault == Fault::kInUse;
+          const std::string text =
+              in_use ? R"({"message":"the name is already in use"})" : R"({"message":"injected"})";
+          write_whole(client.get(), std::string("HTTP/1.1 ") +
+                                        (in_use ? "409 Conflict" : "500 Internal Server Error") +
+                                        "\r\nContent-Type: application/json\r\n"
+                                        "Content-Length: " +
+                                        std::to_string(text.size()) + "\r\nConnection: close\r\n\r\n" + text);
           swallow = true;
         }
       }

@@ -16,6 +16,7 @@ namespace isogate::docker {
 
 enum class Fault {
   kError,     // the Engine does not get it, the client gets a 500
+  kInUse,     // the same, and a 409: the name is in use
   kReset,     // the Engine does not get it, the client's connection ends
   kNoAnswer,  // the Engine executes it, the client's connection ends
   kHang,      // the Engine does not get it, the client waits

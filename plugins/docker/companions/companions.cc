@@ -20,6 +20,18 @@ constexpr int kStartsAgain = 3;
 constexpr seconds kBefore[kStartsAgain] = {seconds(1), seconds(5), seconds(25)};
 constexpr milliseconds kLook{500}, kLookLater{5'000};
 constexpr seconds kStartPatience{30};  // then it is looked at less often
+constexpr int kNameInUse = 12;         // so often that is no failed start
+
+// The earlier one is still being made, and has the name.
+struct NameInUse : NetError {
+  explicit NameInUse(const NetError& error) : NetError(error) {}
+};
+
+// podman: 500
+bool is_in_use(const NetError& error) {
+  return error.http_status() == 409 ||
+         (error.http_status() == 500 && std::string_view(error.what()).find("in use") != std::string::npos);
+}
 
 // What is recorded; the Engine may still be creating it.
 ContainerState find_recorded(Engine& engine, const Owner& owner, const CompanionRecord& record,
@@ -96,11 +108,15 @@ void Companions::tend(const Companion& companion) noexcept {
 // Lost contact with the Engine is not the end of the companion.
 void Companions::keep_up(const Companion& companion) {
   std::string logged;  // an Engine that is away for long is reported once
+  int in_use = 0;
   for (int again = 0;;) {
     bool known = true;
     std::string why;
     try {
       once(companion);
+    } catch (const NameInUse& error) {
+      known = ++in_use > kNameInUse;
+      why = error.what();
     } catch (const NetError& error) {
       known = error.http_status() != 0;
       why = error.what();
@@ -136,15 +152,16 @@ void Companions::once(const Companion& companion) {
 // Its id.
 std::string Companions::bring_up(const Companion& companion) {
   const CompanionRecord before = recorded(companion.name);
-  std::string id = before.id, name;
+  std::string id = before.id;
+  bool may_come = false;
   if (!before.name.empty()) {
     const ContainerState state = find_recorded(services_.engine, parts_.owner, before, call_);
     const bool ours = state.ours && state.name == before.name;
     if (state.exists && !ours)
       services_.warn("what is recorded as " + named(companion) +
                      " is not what this gateway made: it is left alone");
+    may_come = id.empty() && !state.exists;
     if (!ours) id.clear();
-    if (id.empty() && (ours || !state.exists)) name = before.name;  // that one may still come
     if (!id.empty() && is_up(state)) {
       check_limits(companion, id);
       return id;
@@ -152,25 +169,23 @@ std::string Companions::bring_up(const Companion& companion) {
     if (id.empty() && ours) services_.engine.remove(before.name, call_);
   }
   call_.check();
-  if (id.empty()) id = make(companion, name);
+  if (id.empty()) id = make(companion, may_come);
   check_limits(companion, id);
   services_.engine.start(id, call_);
   return id;
 }
 
-std::string Companions::make(const Companion& companion, std::string name) {
-  const bool again = !name.empty();
-  if (!again) name = parts_.owner.sandbox_id + "." + companion.name + "." + random_hex(8);
-  CompanionRecord row{companion.name, std::move(name), "", ""};
+std::string Companions::make(const Companion& companion, bool may_come) {
+  CompanionRecord row = recorded(companion.name);
+  if (!may_come)
+    row = {companion.name, parts_.owner.sandbox_id + "." + companion.name + "." + random_hex(8), "", ""};
   record(row);
   try {
     row.id =
         services_.engine.create_container(row.name, container_of(services_.config, parts_, companion), call_);
   } catch (const NetError& error) {
-    if (!again && !error.maybe_done()) record({companion.name, "", "", ""});
-    // The earlier one is still being made, and has the name (podman: 500): that is no failed start.
-    if (again && (error.http_status() == 409 || error.http_status() == 500))
-      throw NetError(error.status(), error.what(), 0, true);
+    if (!may_come && !error.maybe_done()) record({companion.name, "", "", ""});
+    if (may_come && is_in_use(error)) throw NameInUse(error);
     throw;
   }
   record(row);

@@ -42,7 +42,8 @@ class Companions {
   void keep_up(const Companion& companion);
   void once(const Companion& companion);
   std::string bring_up(const Companion& companion);
-  std::string make(const Companion& companion, std::string name);
+  // `may_come`: the recorded one may still be made; its name is used again, so that there is only one.
+  std::string make(const Companion& companion, bool may_come);
   void check_limits(const Companion& companion, const std::string& id);
   bool await_health(const Companion& companion, const std::string& id);
   void run_hook(const Companion& companion, const std::string& started_at);
