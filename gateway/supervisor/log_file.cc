@@ -1,5 +1,6 @@
 #include "gateway/supervisor/log_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -31,6 +33,15 @@ size_t write_part(int fd, std::string_view bytes) {
     written += static_cast<size_t>(n);
   }
   return written;
+}
+
+// False also where it cannot be read.
+bool ends_within_line(const Fd& file) {
+  const Fd reader(::open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  char last = '\n';
+  return ::fstat(reader.get(), &info) == 0 && info.st_size > 0 &&
+         ::pread(reader.get(), &last, 1, info.st_size - 1) == 1 && last != '\n';
 }
 
 }  // namespace
@@ -73,6 +84,7 @@ Result<void> LogFile::open(const std::string& path) {
   auto file = log::open_file(path);
   if (!file) return file.error();
   path_ = path;
+  shared_->torn = ends_within_line(*file);
   use(std::move(*file));
   return {};
 }
@@ -100,11 +112,9 @@ void LogFile::serve(std::shared_ptr<Shared> shared) {
       const std::string path = *std::exchange(at.to_open, std::nullopt);
       lock.unlock();
       auto file = log::open_file(path);
-      struct stat info {};
-      const bool empty = file && ::fstat(file->get(), &info) == 0 && info.st_size == 0;
+      if (file) at.torn = ends_within_line(*file);
       lock.lock();
       if (file) at.file = std::move(*file);
-      if (empty) at.torn = false;
       at.opened = file ? Result<void>() : Result<void>(file.error());
       at.done.notify_all();
     } else {

@@ -1,6 +1,7 @@
 // The file of the log, written by a separate thread: a file system that hangs blocks only that thread. The
 // lines that wait for it are bounded; further lines, and those for which a full disk has no room, are dropped
-// and counted, and the file reports how many with the next lines that it accepts. One thread calls.
+// and counted, and the file reports how many with the next lines that it accepts. Where a file ends within a
+// line, the next one begins on a line of its own. One thread calls.
 #pragma once
 
 #include <chrono>

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/log.h"
@@ -161,18 +162,36 @@ TEST_F(LogRelayTest, what_a_full_disk_does_not_take_is_counted_and_the_next_line
   EXPECT_EQ(content(), all + "sixth\n") << "it is reported once";
 }
 
-TEST_F(LogRelayTest, a_file_after_one_that_was_full_begins_with_a_whole_line) {
+// After an empty file, a whole one, and one that another process left within a line.
+TEST_F(LogRelayTest, a_file_after_one_that_was_full_goes_on_with_a_whole_line) {
   auto one = relay_.new_writer();
   ASSERT_TRUE(one.ok());
-  const auto before = take_ten_bytes();
-  print(*one, "first\nsecond\n");
-  drain();
-  take_all(before);
-  ASSERT_EQ(::rename(path_.c_str(), (path_ + ".1").c_str()), 0);
-  ASSERT_TRUE(relay_.reopen().ok());
-  print(*one, "third\n");
-  drain();
-  EXPECT_TRUE(content().starts_with("third\n{")) << content();
+  for (const auto& [found, then] :
+       {std::pair("", ""), std::pair("whole\n", "whole\n"), std::pair("torn", "torn\n")}) {
+    const auto before = take_ten_bytes();
+    print(*one, "first\nsecond\n");
+    drain();
+    take_all(before);
+    ASSERT_EQ(::rename(path_.c_str(), (path_ + ".1").c_str()), 0);
+    directory_.file("log", found);
+    ASSERT_TRUE(relay_.reopen().ok());
+    print(*one, "third\n");
+    drain();
+    EXPECT_TRUE(content().starts_with(std::string(then) + "third\n{")) << content();
+    ASSERT_EQ(::unlink(path_.c_str()), 0);
+    ASSERT_TRUE(relay_.reopen().ok());
+  }
+}
+
+TEST_F(LogRelayTest, what_a_process_before_left_within_a_line_is_ended_first) {
+  LogRelay relay;
+  ASSERT_TRUE(relay.open(directory_.file("before", "torn")).ok());
+  auto one = relay.new_writer();
+  ASSERT_TRUE(one.ok());
+  print(*one, "next\n");
+  relay.drain();
+  EXPECT_TRUE(relay.flush());
+  EXPECT_EQ(test::read_whole(directory_.path() + "/before"), "torn\nnext\n");
 }
 
 // A file that accepts no more bytes, like one whose server is gone.
