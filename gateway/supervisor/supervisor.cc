@@ -407,10 +407,10 @@ void Supervisor::stop_hosts() {
   backends_.each(&BackendSlot::stop, context_.config.keep_on_shutdown);
 }
 
-// What no backend host has may run: only a front knows of it.
+// Calls were cut off, and what no backend host has may run: only a front knows of it.
 void Supervisor::not_drained(const std::string& reason) {
   log::error("not_drained", {{"reason", reason}});
-  if (!context_.config.keep_on_shutdown) context_.had_to_kill = true;
+  context_.had_to_kill = true;
 }
 
 void Supervisor::give_up(const std::string& reason, const char* event) {

@@ -113,16 +113,20 @@ TEST_F(Drain, a_second_signal_stops_at_once) {
 }
 
 TEST_F(Drain, a_front_that_dies_while_draining_is_not_started_again) {
-  Supervised gateway(
-      {.instance = "no-drain", .change = [](Config& config) { config.drain_timeout_sec = 100; }});
-  up(gateway);
-  gateway.signal(SIGTERM);
-  gateway.line("front got drain");
-  ::kill(gateway.front_pid(), SIGKILL);
-  EXPECT_EQ(gateway.wait(), 1) << "it has not drained";
-  EXPECT_EQ(gateway.line("not_drained")["reason"], "the front ended before it had drained");
-  EXPECT_EQ(gateway.count("front_started"), 1);
-  EXPECT_EQ(gateway.count("backend_host_started"), 1);
+  for (const bool keep : {false, true}) {
+    Supervised gateway({.instance = "no-drain", .change = [&](Config& config) {
+                          config.drain_timeout_sec = 100;
+                          config.keep_on_shutdown = keep;
+                        }});
+    up(gateway);
+    gateway.signal(SIGTERM);
+    gateway.line("front got drain");
+    ::kill(gateway.front_pid(), SIGKILL);
+    EXPECT_EQ(gateway.wait(), 1) << "it has not drained";
+    EXPECT_EQ(gateway.line("not_drained")["reason"], "the front ended before it had drained");
+    EXPECT_EQ(gateway.count("front_started"), 1);
+    EXPECT_EQ(gateway.count("backend_host_started"), 1);
+  }
 }
 
 TEST_F(Drain, a_host_knows_how_to_close_before_the_front_can_die) {
