@@ -91,24 +91,30 @@ bool lock_base(int parent_fd, const std::string& name, int directory_fd) {
          ::fstatat(parent_fd, name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 && ours.st_ino == there.st_ino;
 }
 
-}  // namespace
+struct Delegated {
+  std::string path;
+  Fd directory;  // none: there is no such cgroup
+};
 
-std::string delegated_cgroup() {
-  for (const auto& hierarchy : detect_cgroups()) {
-    const std::string& own = hierarchy.directory;
-    if (hierarchy.version != 2 || hierarchy.controllers.empty() || !is_delegated(own)) continue;
-    const Fd directory(::open(own.c_str(), kDirectory));
-    if (!directory || is_root_group(directory.get())) continue;
-    if (::faccessat(directory.get(), "cgroup.procs", W_OK, AT_EACCESS) == 0) return own;
+// This process's own cgroup2, if that has controllers, was delegated to it (Delegate=yes in systemd) and can
+// be written to, so that groups below it get controllers once no process lives in it.
+Delegated delegated_cgroup() {
+  for (auto& hierarchy : detect_cgroups()) {
+    if (hierarchy.version != 2 || hierarchy.controllers.empty() || !is_delegated(hierarchy.directory))
+      continue;
+    Fd directory(::open(hierarchy.directory.c_str(), kDirectory));
+    if (directory && !is_root_group(directory.get()) &&
+        ::faccessat(directory.get(), "cgroup.procs", W_OK, AT_EACCESS) == 0)
+      return {std::move(hierarchy.directory), std::move(directory)};
   }
-  return "";
+  return {};
 }
 
+}  // namespace
+
 Result<void> leave_delegated_cgroup() {
-  const std::string own = delegated_cgroup();
-  if (own.empty()) return {};
-  const Fd directory(::open(own.c_str(), kDirectory));
-  if (!directory) return os_error("cannot open `" + own + "`", errno);
+  const auto [own, directory] = delegated_cgroup();
+  if (!directory) return {};
   if (read_small_file(directory.get(), "cgroup.procs") != std::to_string(::getpid()) + "\n")
     return Error{ISOGATE_UNAVAILABLE, 0, "other processes live in `" + own + "`"};
   if (::mkdirat(directory.get(), "gateway", 0755) != 0 && errno != EEXIST)
@@ -170,7 +176,8 @@ Result<void> CgroupBase::enable(const std::string& controller) const {
   if (above_ == nullptr && !is_root_group(parent_fd()) &&
       !read_small_file(parent_fd(), "cgroup.procs").empty())
     return unsupported(
-        "processes live in the cgroup above, so that the kernel gives those below it no limits: start the "
+        std::string(kProcessesAbove) +
+        ", so that the kernel gives those below it no limits: start the "
         "gateway alone in a cgroup that is delegated to it, as its service or `systemd-run --scope -p "
         "Delegate=yes` does");
   for (const int directory : {parent_fd(), directory_.get()}) {

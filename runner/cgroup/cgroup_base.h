@@ -46,11 +46,11 @@ class CgroupBase {
   Fd parent_, directory_, kill_;       // parent_: without above_
 };
 
-// This process's own cgroup2, if that has controllers and was delegated to it (Delegate=yes in systemd), so
-// that groups below it get none while processes live in it; else empty.
-std::string delegated_cgroup();
-// For a gateway, before its first child: if this process is alone in a delegated_cgroup(), it
-// moves to the group `gateway` below, so that groups beside that one get
+// In the reason why groups below a cgroup of this process get no controllers.
+inline constexpr const char* kProcessesAbove = "processes live in the cgroup above";
+
+// For a gateway, before its first child: if this process is alone in a cgroup2 that was delegated to it
+// (Delegate=yes in systemd), it moves to the group `gateway` below, so that groups beside that one get
 // controllers. OK also where there is nothing to do.
 Result<void> leave_delegated_cgroup();
 

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runner/cgroup/cgroup_base.h"
 #include "tests/eventually.h"
 #include "tests/support/program.h"
 #include "tests_dirs.h"
@@ -99,6 +100,27 @@ TEST(ConfigCommand, CheckWarnsOfWhatHasNoEffectOrCannotServe) {
     EXPECT_NE(done.out.find(": valid\n"), std::string::npos) << yaml;
     EXPECT_NE(done.err.find(warning), std::string::npos) << yaml << "\n" << done.err;
   }
+}
+
+TEST(ConfigCommand, CheckOnlyNotesLimitsThatAServiceHas) {
+  TemporaryDirectory directory;
+  const std::string crowded = directory.file("crowded", std::string("gone") + kProcessesAbove),
+                    gone = directory.file("gone", "gone");
+  const auto checked = [&](const std::string& second) {
+    std::string yaml = "allow_unisolated: true\nbackends:\n";
+    for (const auto& [name, file] : {std::pair("one", crowded), std::pair("two", second)})
+      yaml += std::string("  - {name: ") + name +
+              ", plugin: " ISOGATE_BUILD_DIR "/test_plugins/faulty.so, config: {probe_file: " + file + "}}\n";
+    return run_isogate({"config", "check", directory.file("c.yaml", yaml)});
+  };
+  const auto noted = checked(crowded), warned = checked(gone);
+  EXPECT_EQ(noted.exit_code, 0) << noted.err;
+  EXPECT_NE(noted.out.find("note: limits cannot be tried in the cgroup of this check"), std::string::npos)
+      << noted.out;
+  EXPECT_EQ(noted.err.find("warning: no backend"), std::string::npos) << noted.err;
+  EXPECT_NE(warned.err.find("warning: no backend of this file can serve a call here: `one`"),
+            std::string::npos)
+      << warned.err;
 }
 
 TEST(ConfigCommand, AnInterruptedCheckIsNotValid) {

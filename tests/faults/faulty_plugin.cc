@@ -104,13 +104,16 @@ class FaultyBackend final : public sdk::Backend {
   void probe(const sdk::Call& call, isogate_probe& probe) override {
     probe.verdict = ISOGATE_PROBE_AVAILABLE;
     probe.locality = ISOGATE_LOCALITY_PROCESS;
-    char how[32];
+    char how[64];
     const int fd = probe_file_.empty() ? -1 : ::open(probe_file_.c_str(), O_RDONLY | O_CLOEXEC);
     const ssize_t n = fd < 0 ? 0 : ::read(fd, how, sizeof how);
     if (fd >= 0) ::close(fd);
     if (n <= 0) return;
     const std::string_view told(how, static_cast<size_t>(n));
-    if (told == "gone") probe.verdict = ISOGATE_PROBE_UNAVAILABLE;
+    if (told.starts_with("gone")) {
+      probe.verdict = ISOGATE_PROBE_UNAVAILABLE;
+      sdk::set_text(probe.detail, told.substr(4));
+    }
     if (told == "slow") {
       pollfd cancelled{call.cancel_fd(), POLLIN, 0};
       ::poll(&cancelled, 1, 8000);

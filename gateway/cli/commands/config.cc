@@ -195,9 +195,25 @@ class ConfigCheck {
     std::string reasons;
     for (const auto& verdict : decision.verdicts)
       reasons += (reasons.empty() ? ": `" : " | `") + verdict.name + "`, " + verdict.reason;
-    if (!delegated_cgroup().empty())
-      reasons += "; limits were tried in a cgroup that `isogate serve` leaves first, where it is alone";
-    report_.warnings.push_back("no backend of this file can serve a call here" + reasons);
+    if (lack_only_limits(tried))
+      report_.notes.push_back(
+          "note: limits cannot be tried in the cgroup of this check; as a service, `isogate serve` has its "
+          "own" +
+          reasons);
+    else
+      report_.warnings.push_back("no backend of this file can serve a call here" + reasons);
+  }
+
+  // Those that are unavailable lack what a cgroup gives that has no processes.
+  static bool lack_only_limits(const std::vector<ProbedBackend>& tried) {
+    bool lack = false;
+    for (const ProbedBackend& backend : tried) {
+      const auto& probe = backend.candidate.probe;
+      if (!probe || probe->verdict != ISOGATE_PROBE_UNAVAILABLE) continue;
+      if (probe->detail.find(kProcessesAbove) == std::string::npos) return false;
+      lack = true;
+    }
+    return lack;
   }
 
   const Loaded& loaded_;
