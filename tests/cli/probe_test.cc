@@ -86,6 +86,7 @@ TEST(Probe, WhatAPluginForkedIsKilledAndNothingElse) {
       run_program({"/bin/sh", "-c", "sleep 20 > /dev/null 2>&1 & echo $!; exec \"$0\" probe --config \"$1\"",
                    isogate_binary(), config});
   EXPECT_EQ(done.exit_code, 1);
+  EXPECT_NE(done.out.find("its host ended ("), std::string::npos) << "its child has the socket: " << done.out;
   EXPECT_NE(done.err.find("processes that the backends had left were killed: 1"), std::string::npos)
       << done.err;
   const pid_t sleeps = std::stoi(done.out);
