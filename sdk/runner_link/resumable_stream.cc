@@ -273,7 +273,7 @@ bool ResumableStream::has_buffered() const {
 
 bool ResumableStream::hung_up() const {
   const std::lock_guard lock(mutex_);
-  return over_ || !stream_ || stream_->hung_up();
+  return over_ || (stream_ && stream_->hung_up());
 }
 
 bool ResumableStream::is_away() const {

@@ -299,5 +299,16 @@ TEST_F(Resume, AnIdleLinkWhoseStreamIsLostIsNotAlive) {
   EXPECT_TRUE(eventually(5, [&] { return !link->alive(); }));
 }
 
+TEST_F(Resume, AnIdleLinkWhoseStreamIsDialledAgainIsAlive) {
+  const auto link = served.link(options_of(1));
+  EXPECT_EQ(Exec({"true"}).run(*link).status, ISOGATE_OK);
+  served.reachable = false;
+  served.cut();
+  EXPECT_TRUE(eventually(5, [&] { return !link->ping(300ms); }));
+  EXPECT_TRUE(link->alive());
+  served.reachable = true;
+  EXPECT_TRUE(link->ping(5s)) << link->why();
+}
+
 }  // namespace
 }  // namespace isogate::testing
