@@ -345,6 +345,26 @@ TEST_F(K8sAdoption, APodThatAnotherGatewayMadeIsNotUsedUntilItWasTriedAgainstAll
   EXPECT_EQ(one.run(box, "cat kept"), "mine\n");
 }
 
+TEST_F(K8sAdoption, APodThatAnotherGatewayMadeIsReplacedForWhatDiffersAndTheLogSaysSo) {
+  FakeGateway one(api_, "/one"), two(api_, "/two");
+  auto box = one.open();
+  one.evidence(box, "10.0.0.1:80 10.0.0.2:80");
+  one.run(box, "echo mine > kept");
+  lose_pod();
+  auto other = two.open();
+  two.evidence(other, "10.0.0.1:80");
+  two.run(other, "true");
+  const std::string its = pod();
+  api_.edit("networkpolicies", api_.one("networkpolicies").at("metadata").at("name"), [](Json& it) {
+    it["spec"]["podSelector"]["matchLabels"] = {{"a", "b"}};
+  });
+  std::string said;
+  EXPECT_EQ(run_after_loss(one, box, "cat kept", &said), ISOGATE_OK);
+  EXPECT_EQ(said, "mine\n");
+  EXPECT_THAT(one.log(),
+              HasSubstr("the pod " + its + " of a sandbox is recreated: its NetworkPolicy selects"));
+}
+
 // The first one is recorded as if it had run as another group.
 TEST_F(K8sAdoption, APodThatDoesNotIsolateAsTheFirstServesNoCallAlsoIfItCannotBeRemoved) {
   FakeGateway gateway(api_, "/state", R"("liveness_interval_sec": 0)");

@@ -648,14 +648,18 @@ void SandboxPod::replace(const std::string& before, const std::string& why, cons
     }
     const auto& proof = lease_.record().proof;
     const bool tried = proof && proven_ && covers(proof->gateway.listeners, tried_of(proven_->gateway));
-    if (proof && !tried && !other_users(call).empty() && why_other(call).empty())
-      unavailable("another gateway uses the pod of this sandbox, and " + std::string(kNotTried) +
-                  ": give them the same `listen`");
+    std::string unfit;
+    if (proof && !tried && !other_users(call).empty()) {
+      unfit = why_other(call);
+      if (unfit.empty())
+        unavailable("another gateway uses the pod of this sandbox, and " + std::string(kNotTried) +
+                    ": give them the same `listen`");
+    }
     if (tried && lease_.record().pod_uid != before && adopt(call)) {
       if (join(call)) return suspicion_.clear();
       continue;
     }
-    if (recreate(why, call)) return prove_again(call);
+    if (recreate(unfit.empty() ? why : unfit, call)) return prove_again(call);
   }
 }
 
