@@ -77,8 +77,7 @@ Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int 
 }
 
 Enclosure::~Enclosure() {
-  reap_later_(std::move(ready_.init));
-  reap_later_(std::move(used_.init));
+  for (Waiting* each : {&ready_, &used_}) reap_later_(std::move(each->init));
 }
 
 bool Enclosure::is_of(const Identity& identity) const {
@@ -86,14 +85,9 @@ bool Enclosure::is_of(const Identity& identity) const {
   return own.change == identity.change && own.uid == identity.uid && own.gid == identity.gid;
 }
 
-InitProcess Enclosure::take_ready() {
+InitProcess Enclosure::take(Waiting& from) {
   const std::lock_guard lock(mutex_);
-  return std::exchange(ready_.init, {});
-}
-
-InitProcess Enclosure::take_used() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(used_.init, {});
+  return std::exchange(from.init, {});
 }
 
 bool Enclosure::ask_for_keeper() {
@@ -133,15 +127,11 @@ InitProcess Enclosure::leaving(InitProcess init) {
 }
 
 bool Enclosure::close() {
-  InitProcess ready, used;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return false;
-    ready = std::exchange(ready_.init, {});
-    used = std::exchange(used_.init, {});
   }
-  reap_later_(std::move(ready));
-  reap_later_(leaving(std::move(used)));
+  for (InitProcess init; (init = take_idle(Clock::time_point::max())).pid >= 0;) reap_later_(std::move(init));
   return true;
 }
 

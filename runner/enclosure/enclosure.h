@@ -137,8 +137,8 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
     Enclosure& place_;
     const bool admitted_;
   };
-  InitProcess take_ready();  // no program has run in it; pid -1: there is none
-  InitProcess take_used();   // one that a run has left, with its slot; pid -1: there is none
+  InitProcess take_ready() { return take(ready_); }  // no program has run in it; pid -1: there is none
+  InitProcess take_used() { return take(used_); }    // one that a run has left, with its slot; the same
   bool ask_for_keeper();  // true: nothing waits, or what waits is not watched, and this is the first request
   bool begin_making();    // counts in the tally until end_making(); false: one is there, or it is closed
   void end_making() { tally_->remove(); }
@@ -157,6 +157,7 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
     InitProcess init;
     Clock::time_point since;
   };
+  InitProcess take(Waiting& from);
   bool admit(bool makes_ready);
   void leave();
   [[nodiscard]] bool nothing_waits() const { return ready_.init.pid < 0 && used_.init.pid < 0; }

@@ -299,6 +299,26 @@ TEST_F(EnclosureTest, a_run_beside_another_is_followed_in_others) {
   settle();
 }
 
+// Which the end of a run beside it has asked for.
+TEST_F(EnclosureTest, what_a_run_has_left_stays_beside_one_made_in_advance) {
+  settle();
+  const std::string before = namespaces(), mark = new_mark();
+  auto input = make_pipe();
+  Command lasts = shell_in("cat", mark);
+  lasts.stdin_fd = input->read.get();
+  std::thread other([&] { EXPECT_EQ(runner_->run(lasts)->exit_code, 0); });
+  EXPECT_TRUE(soon([&] { return !marked(mark).empty(); }));
+  EXPECT_NE(namespaces(), before);
+  EXPECT_TRUE(soon([] {
+    const auto found = inits();
+    ::usleep(200'000);
+    return found.size() == 2 && inits() == found;
+  })) << "none is made in advance";
+  input->write.reset();
+  other.join();
+  EXPECT_EQ(namespaces(), before);
+}
+
 TEST_F(EnclosureTest, the_cpu_time_of_earlier_runs_is_not_counted) {
   settle();
   const std::string before = namespaces();
