@@ -422,7 +422,9 @@ CommandRunner::CommandRunner(RunnerOptions options) : options_(std::move(options
   }
   abilities_.capabilities |= ISOGATE_CAP_MERGE_STDERR;
   if (!broken_ && proc_is_ours()) abilities_.capabilities |= kSampler;
-  if (broken_) lack(abilities_.broken = broken_->message);
+  if (!broken_) return;
+  abilities_.broken = broken_->message;
+  lack(broken_->message);
 }
 
 CommandRunner::~CommandRunner() {
