@@ -31,7 +31,7 @@ class FakeHost {
   std::atomic<int> probes_to_fail{0}, probes{0};
   std::atomic<int> detached{0}, ended{0};                        // closes, by their mode
   std::atomic<isogate_status> exec_status{ISOGATE_UNSUPPORTED};  // the answer to each exec
-  // Serves reads of files, in the host's thread; set before the first.
+  // Serves reads of files, in the host's thread; set before the first. ISOGATE_LOST: it never answers.
   std::function<isogate_status(ipc::FileCall&)> read;
 
   // Whether the event came before the call was cancelled; -1: none is waited for.
@@ -78,6 +78,7 @@ class FakeHost {
       } else if (auto* file = std::get_if<ipc::FileCall>(&*call)) {
         reply.status = ISOGATE_UNSUPPORTED;  // it counts no disk
         if (file->verb == ipc::FileVerb::kRead && read) reply.status = read(*file);
+        if (reply.status == ISOGATE_LOST) continue;
         if (reply.status == ISOGATE_OK) reply.value = ipc::Entry{.type = ISOGATE_ENTRY_REGULAR};
         if (file->verb == ipc::FileVerb::kWatch) reply.status = until_cancelled(file->call);
       } else if (const auto* dialled = std::get_if<ipc::ConnectCall>(&*call)) {

@@ -131,6 +131,34 @@ TEST_F(SandboxesTest, WhatIsLostInACallIsStoppedWhenIdle) {
   EXPECT_NO_THROW(wait_until([&] { return !backends_.find("fake")->channel->may_have(id); }));
 }
 
+TEST_F(SandboxesTest, WhatIsLostInACallThatHangsMayBeIdleForTwiceAsLong) {
+  std::optional<Lease> lease;
+  ASSERT_NO_THROW(open(lease));
+  host_->read = [](ipc::FileCall&) { return ISOGATE_LOST; };
+  const auto channel = backends_.find("fake")->channel;
+  ipc::FileCall call;
+  call.verb = ipc::FileVerb::kRead;
+  call.sandbox_id = lease->sandbox->row.sandbox_id;
+  const std::string id = call.sandbox_id;
+  auto cancel = Cancel::make(io_.get_executor());
+  ASSERT_TRUE(cancel.ok());
+  (*cancel)->fire();
+  asio::co_spawn(io_, channel->call(std::move(call), std::move(*cancel)), asio::detached);
+  for (int i = 0; i < 60 && !channel->hangs(id); ++i) {
+    io_.restart();
+    io_.run_for(std::chrono::milliseconds(500));
+  }
+  ASSERT_TRUE(channel->hangs(id));
+  const SandboxPtr lost = lease->sandbox;
+  lease->lost(ISOGATE_LOST);
+  lease.reset();
+  asio::co_spawn(io_, sandboxes_->upkeep.stop_idle([] { return std::chrono::seconds(2); }), asio::detached);
+  EXPECT_NO_THROW(wait_until([&] { return lost->hangs; }));
+  EXPECT_EQ(host_->ended, 0);
+  EXPECT_NO_THROW(wait_until([&] { return host_->ended > 0; }));
+  EXPECT_GE(std::chrono::steady_clock::now() - lost->used, std::chrono::seconds(4));
+}
+
 // Two hosts would take what runs from each other.
 TEST_F(SandboxesTest, WhatIsLostInAReplacedHostIsClosedThereBeforeTheNextHasIt) {
   std::optional<Lease> lease, runs, other, next;

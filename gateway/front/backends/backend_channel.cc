@@ -324,9 +324,10 @@ void BackendChannel::judge_abandoned() {
   if (counted >= kMostAbandoned) give_up("it does not end cancelled calls of several tenants");
 }
 
-bool BackendChannel::hangs(const std::string& sandbox_id) const {
-  return std::any_of(abandoned_.begin(), abandoned_.end(),
-                     [&](const auto& each) { return each.second->sandbox_id == sandbox_id; });
+bool BackendChannel::hangs(const std::string& sandbox_id, bool at_fault) const {
+  return std::any_of(abandoned_.begin(), abandoned_.end(), [&](const auto& each) {
+    return (!each.second->may_be_slow || !at_fault) && each.second->sandbox_id == sandbox_id;
+  });
 }
 
 void BackendChannel::judge_hanging_probe() {
@@ -337,10 +338,7 @@ void BackendChannel::judge_hanging_probe() {
 
 // An open or a close that was cancelled while it waited for a call that does not end would wait for ever.
 void BackendChannel::judge_waiting(const std::string& sandbox_id, ipc::Reply& reply) {
-  const bool hangs = std::any_of(abandoned_.begin(), abandoned_.end(), [&](const auto& each) {
-    return !each.second->may_be_slow && each.second->sandbox_id == sandbox_id;
-  });
-  if (reply.status != ISOGATE_CANCELLED || !hangs) return;
+  if (reply.status != ISOGATE_CANCELLED || !hangs(sandbox_id, true)) return;
   reply.status = ISOGATE_UNAVAILABLE;
   reply.message = "a cancelled call of this sandbox does not end; its backend host is being replaced";
   give_up("it does not end a cancelled call of a sandbox that is to be opened or closed");

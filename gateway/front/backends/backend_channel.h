@@ -75,8 +75,8 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   [[nodiscard]] bool may_have(const std::string& sandbox_id) const {
     return open_sandboxes_.tenant_of.contains(sandbox_id);
   }
-  // A call of it was cancelled and has not ended.
-  [[nodiscard]] bool hangs(const std::string& sandbox_id) const;
+  // A call of it was cancelled and has not ended; `at_fault`: other than a durable write.
+  [[nodiscard]] bool hangs(const std::string& sandbox_id, bool at_fault = false) const;
 
   // Sends the call, whose descriptors are closed here once sent, and waits for its reply. Without the
   // caller's `cancel`, the call is cancelled at the time limit of its kind. A call that is too large to send

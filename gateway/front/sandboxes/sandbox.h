@@ -42,6 +42,7 @@ struct Sandbox {
   // The host it is open in, replaced or not; null: none. Where it `runs`, held until the next host has it.
   std::shared_ptr<BackendChannel> open_in;
   std::weak_ptr<BackendChannel> asked;              // the host that was asked last to open it
+  bool hangs = false;                               // idle, and it was logged that a call of it hangs
   bool changing = false;                            // being opened or closed
   Changes changes;                                  // of `changing`
   size_t calls = 0;                                 // leases out

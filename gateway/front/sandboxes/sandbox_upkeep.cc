@@ -4,6 +4,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <utility>
 
 #include "gateway/front/base/alarm.h"
 #include "gateway/front/base/own_fd.h"
@@ -51,6 +52,16 @@ asio::awaitable<void> act_on_each(asio::any_io_executor executor, size_t count, 
   };
   for (size_t i = 0; i < workers; ++i) asio::co_spawn(executor, work(), asio::detached);
   if (workers > 0) co_await end.wait();
+}
+
+// A close would wait for the call that hangs, and may cost all others their host.
+bool hangs(Sandbox& sandbox, const BackendChannel& in) {
+  const bool hangs = in.hangs(sandbox.row.sandbox_id);
+  if (!std::exchange(sandbox.hangs, hangs) && hangs)
+    log::warn("sandbox_not_stopped",
+              {{"sandbox_id", sandbox.row.sandbox_id},
+               {"reason", "a cancelled call of it does not end: it may be idle for twice as long"}});
+  return hangs;
 }
 
 // Whatever is not known for sure is a file.
@@ -266,10 +277,10 @@ asio::awaitable<void> SandboxUpkeep::stop_idle(std::function<seconds()> limit) {
     std::unordered_map<std::string, std::vector<SandboxPtr>> idle;
     for (const auto& [id, sandbox] : records_.all()) {
       const auto in = sandbox->may_be_in();
-      // Left alone while a call of it hangs: a close would wait for that, and its host be replaced.
-      const bool closes = in && !in->hangs(sandbox->row.sandbox_id);
-      const bool open = sandbox->known && closes && !sandbox->changing;
-      if (!open || sandbox->calls != 0 || steady_clock::now() - sandbox->used < limit()) continue;
+      const bool open = sandbox->known && in && !sandbox->changing;
+      const auto unused = steady_clock::now() - sandbox->used;
+      if (!open || sandbox->calls != 0 || unused < limit()) continue;
+      if (hangs(*sandbox, *in) && unused < 2 * limit()) continue;
       if (!stopping_idle_.contains(sandbox->row.backend)) idle[sandbox->row.backend].push_back(sandbox);
     }
     for (auto& [backend, sandboxes] : idle) {
