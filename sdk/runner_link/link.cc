@@ -1,12 +1,16 @@
 #include "link.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <utility>
 
 #include "client_call.h"
+#include "descriptor.h"
 #include "requests.h"
 
 namespace isogate::sdk {
@@ -354,6 +358,27 @@ std::shared_ptr<RunnerLink> RunnerLink::connect(std::unique_ptr<RunnerStream> st
                                                 std::chrono::milliseconds patience, const Call& call,
                                                 std::chrono::milliseconds killed) {
   return link::connect(std::move(stream), patience, call, {.killed = killed});
+}
+
+std::string read_text(RunnerLink& link, const Call& call, std::string_view path) {
+  std::string text(16384, '\0');  // less than a pipe holds
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) fail_with_errno("cannot make a pipe", errno);
+  const link::Descriptor reader(pipe[0]), writer(pipe[1]);
+  const isogate_file_request request{.struct_size = sizeof(isogate_file_request),
+                                     .scope = ISOGATE_SCOPE_SANDBOX,
+                                     .path = str(path),
+                                     .limit = text.size(),
+                                     .fd = writer.get(),
+                                     .complete_fd = -1};
+  isogate_entry entry{};
+  entry.struct_size = sizeof entry;
+  link.read(call, request, entry);
+  // All of it is in the pipe, whoever still has its other end open.
+  if (::fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) fail_with_errno("cannot read a pipe", errno);
+  const ssize_t size = ::read(reader.get(), text.data(), text.size());
+  text.resize(size > 0 ? static_cast<size_t>(size) : 0);
+  return text;
 }
 
 }  // namespace isogate::sdk

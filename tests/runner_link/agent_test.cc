@@ -213,6 +213,15 @@ TEST_P(RunnerLinkAgent, EvidenceIsMeasuredInside) {
   EXPECT_GT(evidence.visible_processes, 0u);
 }
 
+TEST_P(RunnerLinkAgent, ATextOfTheKernelIsReadInside) {
+  const char* const name = "/proc/sys/kernel/random/boot_id";
+  const std::string text = sdk::read_text(link(), ask.call, name);
+  EXPECT_EQ(text.size(), 37u);
+  EXPECT_EQ(text, output_of(std::string("cat ") + name));
+  const Outcome missing = outcome_of([&](Outcome&) { (void)sdk::read_text(link(), ask.call, "/proc/none"); });
+  EXPECT_EQ(missing.status, ISOGATE_NOT_FOUND) << missing.message;
+}
+
 TEST_P(RunnerLinkAgent, ProvesThatProgramsRun) {
   EXPECT_TRUE(link().prove(5s));
   EXPECT_FALSE(link().spent());

@@ -2,16 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/fd.h"
 #include "lib/text.h"
-#include "plugins/common/or_throw.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/object.h"
 
 namespace isogate::k8s {
 namespace {
 
-constexpr size_t kMostEvidence = 16384;  // less than a pipe holds
 constexpr size_t kBootId = 36;
 
 bool is_boot_id(const std::string& text) {
@@ -25,21 +22,6 @@ bool has_hypervisor(const std::string& cpuinfo) {
   const size_t end = cpuinfo.find('\n', begin + 1);
   if (end == std::string::npos) return false;
   return (cpuinfo.substr(begin, end - begin) + " ").find(" hypervisor ") != std::string::npos;
-}
-
-std::string read_inside(sdk::RunnerLink& link, const char* path, const sdk::Call& call) {
-  Pipe pipe = or_throw(make_pipe());
-  isogate_file_request request{};
-  request.struct_size = sizeof request;
-  request.scope = ISOGATE_SCOPE_SANDBOX;
-  request.path = sdk::str(path);
-  request.limit = kMostEvidence;
-  request.fd = pipe.write.get();
-  isogate_entry entry{};
-  entry.struct_size = sizeof entry;
-  link.read(call, request, entry);
-  pipe.write.reset();
-  return or_throw(read_to_end(pipe.read.get(), kMostEvidence, "cannot read a pipe"));
 }
 
 }  // namespace
@@ -60,8 +42,8 @@ void prove_machine(Services& services, sdk::RunnerLink& link, const PodState& po
   if (pod.node.empty()) unavailable("the node of the sandbox's pod is not known");
   try {
     const Json node = services.api.get({"v1", "", "nodes", pod.node}, call);
-    why = why_no_machine(node, read_inside(link, "/proc/sys/kernel/random/boot_id", call),
-                         read_inside(link, "/proc/cpuinfo", call));
+    why = why_no_machine(node, sdk::read_text(link, call, "/proc/sys/kernel/random/boot_id"),
+                         sdk::read_text(link, call, "/proc/cpuinfo"));
   } catch (const NetError& error) {
     if (error.http_status() != 403) throw;
     why =

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -143,5 +144,9 @@ class RunnerLink {
   // Ends the connection: running calls throw as above.
   virtual void close(const std::string& why) = 0;
 };
+
+// The first 16 KiB of a file in the runner's own view, such as /proc/sys/kernel/random/boot_id for the evidence
+// of a virtual machine. Throws what read() throws.
+std::string read_text(RunnerLink& link, const Call& call, std::string_view path);
 
 }  // namespace isogate::sdk
