@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -72,6 +73,47 @@ TEST(PluginCommand, ThePageForAuthorsMakesAPluginWithoutAWarning) {
   if (done.err.find("writable by") != std::string::npos) GTEST_SKIP() << "no place for plugins: " << done.err;
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(Json::parse(done.out).at("warnings"), Json::array());
+}
+
+// What stands between ```cpp and ``` on a page.
+std::vector<std::string> cpp_of(const std::string& page) {
+  const std::string text = read_whole(page), opening = "\n```cpp\n", closing = "\n```\n";
+  std::vector<std::string> blocks;
+  for (size_t at = 0; (at = text.find(opening, at)) != std::string::npos;) {
+    at += opening.size();
+    blocks.push_back(text.substr(at, text.find(closing, at) + 1 - at));
+  }
+  return blocks;
+}
+
+TEST(PluginCommand, TheBackendOfThePageForAuthorsIsAPluginWithEvidence) {
+  const OwnDirectory directory;
+  const std::string page = ISOGATE_SOURCE_DIR "/docs/writing-a-backend.md";
+  const std::vector<std::string> blocks = cpp_of(page);
+  ASSERT_EQ(blocks.size(), 2u) << "the backend, and its export if it needs root";
+  const std::string backend = blocks[0].substr(0, blocks[0].find("ISOGATE_EXPORT_BACKEND("));
+  const std::string yours =
+      "\nint start_runner(const std::string&, const sdk::Call&) { return -1; }\n"
+      "void end_place(const std::string&) {}\n";
+  std::ofstream(directory.path() + "/user.cc") << blocks[0] << yours;
+  std::ofstream(directory.path() + "/root.cc") << backend << yours << blocks[1];
+  std::string command = compiler_command(page);
+  const std::string options = " -O0 -Wall -Werror ", example = "-o echo.so echo.cc";
+  ASSERT_NE(command.find(example), std::string::npos) << command;
+  command.replace(command.find(example), example.size(),
+                  "-o root.so root.cc " ISOGATE_SOURCE_DIR "/sdk/runner_link/*.cc" + options);
+  const std::string all = "cd '" + directory.path() + "' && " + command +
+                          " && g++ -std=c++20 -fsyntax-only -I " ISOGATE_SOURCE_DIR "/sdk/include" + options +
+                          "user.cc";
+  ASSERT_EQ(std::system(all.c_str()), 0) << all;
+  auto done = run_isogate({"plugin", "describe", "--json", directory.path() + "/root.so"});
+  if (done.err.find("writable by") != std::string::npos) GTEST_SKIP() << "no place for plugins: " << done.err;
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const Json described = Json::parse(done.out);
+  EXPECT_EQ(described.at("isolation").get<std::string>(), "vm");
+  EXPECT_EQ(described.at("leaves_out"), Json::array({"connect"}));
+  EXPECT_EQ(described.at("linux_capabilities"), Json::array({"sys_admin"}));
+  EXPECT_EQ(described.at("warnings"), Json::array());
 }
 
 TEST(PluginCommand, DescribeWarnsInALineEach) {
