@@ -293,6 +293,7 @@ void fields(Wire& wire, M& e) {
   Limits limits = Limits::of(e);
   fields_of_limits(wire, limits);
   if constexpr (std::is_same_v<Wire, Reader>) limits.put(e);
+  for (auto& character : e.boot_id) wire.number(character);
 }
 
 using Slots = std::array<Fd*, kMaxRecordFds>;  // in the order of messages.h; nullptr: not in this struct

@@ -397,6 +397,7 @@ static isogate_status fixture_evidence(isogate_sandbox* sandbox, const isogate_c
   (void)sandbox, (void)call, (void)error;
   out->flags = ISOGATE_EVIDENCE_MEASURED;
   out->uid = request->gateway_port;
+  strcpy(out->boot_id, "boot");
   out->limits[out->limit_count++] = (isogate_limit){ISOGATE_LIMIT_PIDS, 0, 7};
   out->limits[out->limit_count++] =
       (isogate_limit){request->gateway_port == 1 ? ISOGATE_LIMIT_PIDS : 4000, 0, 8};

@@ -1,6 +1,9 @@
 /* The ABI as version 1.0 froze it, on LP64. A SIZE grows when a field is appended; no other line here ever
  * changes. Compiled as C11 and as C++20. */
 #include "isogate/backend.h"
+#include "isogate/disk.h"
+#include "isogate/kept_exec.h"
+#include "isogate/orphans.h"
 
 #ifdef __cplusplus
 #define HOLDS(condition) static_assert(condition, #condition)
@@ -138,7 +141,7 @@ AT(isogate_change, flags, 8);
 AT(isogate_change, path_length, 12);
 AT(isogate_change, from_length, 14);
 
-SIZE(isogate_evidence, 392);
+SIZE(isogate_evidence, 432);
 AT(isogate_evidence, struct_size, 0);
 AT(isogate_evidence, flags, 4);
 AT(isogate_evidence, uid, 8);
@@ -161,6 +164,7 @@ AT(isogate_evidence, visible_processes, 120);
 AT(isogate_evidence, limit_count, 128);
 AT(isogate_evidence, reserved, 132);
 AT(isogate_evidence, limits, 136);
+AT(isogate_evidence, boot_id, 392);
 
 SIZE(isogate_evidence_request, 40);
 AT(isogate_evidence_request, struct_size, 0);
@@ -226,6 +230,44 @@ AT(isogate_backend_api, evidence, 120);
 AT(isogate_backend_api, get_extension, 128);
 AT(isogate_backend_api, watch, 136);
 AT(isogate_backend_api, connect, 144);
+
+SIZE(isogate_orphans, 24);
+AT(isogate_orphans, struct_size, 0);
+AT(isogate_orphans, reserved, 4);
+AT(isogate_orphans, list, 8);
+AT(isogate_orphans, remove, 16);
+
+SIZE(isogate_disk_use, 40);
+AT(isogate_disk_use, struct_size, 0);
+AT(isogate_disk_use, flags, 4);
+AT(isogate_disk_use, used_bytes, 8);
+AT(isogate_disk_use, limit_bytes, 16);
+AT(isogate_disk_use, used_files, 24);
+AT(isogate_disk_use, limit_files, 32);
+
+SIZE(isogate_disk, 16);
+AT(isogate_disk, struct_size, 0);
+AT(isogate_disk, reserved, 4);
+AT(isogate_disk, use, 8);
+
+SIZE(isogate_kept_exec, 20);
+AT(isogate_kept_exec, struct_size, 0);
+AT(isogate_kept_exec, grace_sec, 4);
+AT(isogate_kept_exec, detach_fd, 8);
+AT(isogate_kept_exec, input_end_fd, 12);
+AT(isogate_kept_exec, state_fd, 16);
+
+SIZE(isogate_kept_state, 24);
+AT(isogate_kept_state, stdout_offset, 0);
+AT(isogate_kept_state, stderr_offset, 8);
+AT(isogate_kept_state, flags, 16);
+AT(isogate_kept_state, reserved, 20);
+
+SIZE(isogate_kept_execs, 24);
+AT(isogate_kept_execs, struct_size, 0);
+AT(isogate_kept_execs, reserved, 4);
+AT(isogate_kept_execs, start, 8);
+AT(isogate_kept_execs, rejoin, 16);
 
 SIZE(isogate_plugin, 96);
 AT(isogate_plugin, magic, 0);
@@ -366,4 +408,8 @@ IS(ISOGATE_PROBE_AVAILABLE, 1u);
 IS(ISOGATE_PROBE_DEGRADED, 2u);
 IS(ISOGATE_PROBE_UNAVAILABLE, 3u);
 IS(ISOGATE_PLUGIN_RUNS_AS_ROOT, (1u << 0));
+IS(ISOGATE_ORPHANS_RUNNING, 1u);
+IS(ISOGATE_DISK_ENFORCED, (1u << 0));
+IS(ISOGATE_DISK_EXACT, (1u << 1));
+IS(ISOGATE_KEPT_STDIN_OPEN, (1u << 0));
 /* clang-format on */

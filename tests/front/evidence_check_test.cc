@@ -2,14 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace isogate::front {
 namespace {
 
-const Namespaces kHost{101, 102, 103, 104, 105};
+const std::string kThisBoot = "4e2b6a52-9a51-4f39-8c8b-0d6a5d2c7f10",
+                  kOtherBoot = "0a6d1f3c-5a27-4b1e-9a44-7d1f2b3c4d5e";
+const Namespaces kHost{101, 102, 103, 104, 105, kThisBoot};
 
 const Limits kLimits = [] {
   Limits limits;
@@ -21,6 +25,11 @@ void limit(isogate_evidence& evidence, uint32_t id, uint64_t value) {
   Limits limits = Limits::of(evidence);
   limits.set(id, value);
   limits.put(evidence);
+}
+
+void boot(isogate_evidence& evidence, std::string_view id) {
+  std::memset(evidence.boot_id, 0, sizeof evidence.boot_id);
+  id.copy(evidence.boot_id, sizeof evidence.boot_id);
 }
 
 isogate_evidence sound() {
@@ -73,7 +82,7 @@ using C = Claim;
 TEST(Evidence, OfASoundSandboxIsAccepted) {
   check({{"", [](E&, C&) {}},
          {"", [](E&, C& c) { c.isolation = ISOGATE_ISOLATION_CONTAINER; }},
-         {"", [](E&, C& c) { c.isolation = ISOGATE_ISOLATION_VM; }}});
+         {"", [](E& e, C& c) { c.isolation = ISOGATE_ISOLATION_VM, boot(e, kOtherBoot); }}});
 }
 
 TEST(Evidence, EachNamespaceMustBeItsOwn) {
@@ -99,6 +108,49 @@ TEST(Evidence, OnAnotherKernelOnlyTheInitialNamespacesTell) {
   for (uint32_t locality : {0u, ISOGATE_LOCALITY_PROCESS, ISOGATE_LOCALITY_HOST, ISOGATE_LOCALITY_DAEMON, 9u})
     check(
         {{"mnt namespace is the host's", [=](E& e, C& c) { c.locality = locality, e.ns_mnt = kHost.mnt; }}});
+}
+
+TEST(Evidence, AVirtualMachineOnThisMachineHasAnotherKernel) {
+  for (uint32_t locality : {ISOGATE_LOCALITY_PROCESS, ISOGATE_LOCALITY_HOST, ISOGATE_LOCALITY_DAEMON}) {
+    const auto vm = [=](E& e, C& c, std::string_view id) {
+      c.isolation = ISOGATE_ISOLATION_VM, c.locality = locality;
+      boot(e, id);
+      // Those of the guest's first process.
+      e.ns_pid = 4026531836, e.ns_ipc = 4026531839, e.ns_uts = 4026531838, e.ns_net = kHost.net;
+    };
+    check({{"", [=](E& e, C& c) { vm(e, c, kOtherBoot); }},
+           {"was not measured", [=](E& e, C& c) { vm(e, c, ""); }},
+           {"runs on this machine's kernel", [=](E& e, C& c) { vm(e, c, kThisBoot); }},
+           {"is malformed", [=](E& e, C& c) { vm(e, c, kOtherBoot.substr(1)); }},
+           {"is malformed", [=](E& e, C& c) { vm(e, c, kOtherBoot + "\n"); }},
+           {"is malformed", [=](E& e, C& c) { vm(e, c, std::string(40, 'a')); }},
+           {"is malformed", [=](E& e, C& c) { vm(e, c, "4E2B6A52-9A51-4F39-8C8B-0D6A5D2C7F10"); }},
+           {"bounding capabilities", [=](E& e, C& c) { vm(e, c, kOtherBoot), e.cap_bounding = 1; }}});
+  }
+}
+
+TEST(Evidence, NothingIsAnotherKernelThanAnUnknownOne) {
+  isogate_evidence evidence = sound();
+  Claim claim = strong();
+  claim.isolation = ISOGATE_ISOLATION_VM;
+  boot(evidence, kOtherBoot);
+  Namespaces host = kHost;
+  EXPECT_FALSE(evidence_mismatch(evidence, claim, host));
+  host.boot_id.clear();
+  EXPECT_NE(evidence_mismatch(evidence, claim, host).value_or("").find("of this machine is not known"),
+            std::string::npos);
+}
+
+// A container may have another file there, and a cluster's node is never this machine.
+TEST(Evidence, ABootIdStandsForNoNamespaceElsewhere) {
+  check({{"pid namespace is the host's",
+          [](E& e, C& c) {
+            c.isolation = ISOGATE_ISOLATION_CONTAINER, e.ns_pid = kHost.pid, boot(e, kOtherBoot);
+          }},
+         {"pid namespace is the host's", [](E& e, C& c) {
+            c.isolation = ISOGATE_ISOLATION_VM, c.locality = ISOGATE_LOCALITY_CLUSTER;
+            e.ns_pid = 4026531836, boot(e, kOtherBoot);
+          }}});
 }
 
 TEST(Evidence, UnknownHostNamespacesCompareWithNothing) {
@@ -192,10 +244,11 @@ TEST(Evidence, OwnNamespacesAreKnown) {
   Result<Namespaces> own = own_namespaces();
   ASSERT_TRUE(own.ok());
   for (uint64_t inode : {own->mnt, own->pid, own->net, own->ipc, own->uts}) EXPECT_NE(inode, 0u);
+  EXPECT_EQ(own->boot_id.size(), kThisBoot.size()) << own->boot_id;
 }
 
 TEST(Ports, AreOpenedOnlyInANetworkMeasuredAsAnother) {
-  using Change = std::function<void(isogate_evidence&, uint32_t& locality, Namespaces& host)>;
+  using Change = std::function<void(isogate_evidence&, uint32_t & locality, Namespaces & host)>;
   const std::vector<std::pair<const char*, Change>> rows = {
       {"", [](auto&, auto&, auto&) {}},
       {"not measured", [](auto& e, auto&, auto&) { e.flags &= ~ISOGATE_EVIDENCE_MEASURED; }},
@@ -212,6 +265,13 @@ TEST(Ports, AreOpenedOnlyInANetworkMeasuredAsAnother) {
       {"not tried",
        [](auto& e, auto& locality, auto&) {
          locality = ISOGATE_LOCALITY_GATEWAY;
+         e.flags &= ~ISOGATE_EVIDENCE_NETWORK;
+       }},
+      {"", [](auto& e, auto&, auto&) { e.ns_net = kHost.net, boot(e, kOtherBoot); }},  // a virtual machine
+      {"shares this gateway's", [](auto& e, auto&, auto&) { e.ns_net = kHost.net, boot(e, kThisBoot); }},
+      {"not tried",
+       [](auto& e, auto&, auto&) {
+         e.ns_net = kHost.net, boot(e, kOtherBoot);
          e.flags &= ~ISOGATE_EVIDENCE_NETWORK;
        }},
   };

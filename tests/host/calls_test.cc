@@ -300,6 +300,7 @@ TEST_F(Calls, BringEvidence) {
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
   EXPECT_EQ(std::get<isogate_evidence>(reply.value).uid, 9090u);
   EXPECT_EQ(Limits::of(std::get<isogate_evidence>(reply.value)).get(ISOGATE_LIMIT_PIDS), 7u);
+  EXPECT_STREQ(std::get<isogate_evidence>(reply.value).boot_id, "boot");
 }
 
 TEST_F(Calls, RefuseEvidenceWithMalformedLimits) {
@@ -376,6 +377,20 @@ class Minimal : public Echo {
  protected:
   Minimal() { example_ = "minimal"; }
 };
+
+// An end of an agent that never had a sandbox attaches to one first.
+void expect_nothing_to_attach_to(HostProcess& host) {
+  ipc::OpenCall attach;
+  attach.flags = ISOGATE_OPEN_ATTACH_ONLY;
+  attach.sandbox_id = kOtherBox;
+  attach.tenant = "tenant";
+  attach.agent_id = "other";
+  const ipc::Reply reply = host.call(std::move(attach));
+  EXPECT_EQ(reply.status, ISOGATE_NO_SANDBOX) << reply.message;
+}
+
+TEST_F(Minimal, AttachesToNothing) { expect_nothing_to_attach_to(*host_); }
+TEST_F(Echo, AttachesToNothing) { expect_nothing_to_attach_to(*host_); }
 
 TEST_F(Minimal, ServesInPlainC) {
   EXPECT_EQ(std::get<isogate_exec_result>(host_->exec({"true"}).value).exit_code, 0);

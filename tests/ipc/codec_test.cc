@@ -60,6 +60,9 @@ TEST(Codec, BringsEveryReplyAndHelloBackAsItWas) {
     ASSERT_TRUE(back.ok()) << back.error().message;
     EXPECT_EQ(encode(std::get<Reply>(*back)).bytes, encoded.bytes);
     EXPECT_EQ(std::get<Reply>(*back).value.index(), reply.value.index());
+    if (const auto* evidence = std::get_if<isogate_evidence>(&reply.value)) {
+      EXPECT_STREQ(std::get<isogate_evidence>(std::get<Reply>(*back).value).boot_id, evidence->boot_id);
+    }
   }
   Hello hello{"local", "1.2.3", "runs here", 10, 2, 1ull << 63};
   auto back = decode_from_host(encode(hello).bytes);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -86,6 +87,7 @@ inline std::vector<Reply> sample_replies() {
   evidence.cap_bounding = 1ull << 40;
   evidence.ns_cgroup = 4026531835;
   evidence.visible_processes = 2;
+  std::strcpy(evidence.boot_id, "4e2b6a52-9a51-4f39-8c8b-0d6a5d2c7f10");
   Limits({{ISOGATE_LIMIT_MEMORY_BYTES, 9},
           {ISOGATE_LIMIT_CPU_MILLIS, 8},
           {ISOGATE_LIMIT_PIDS, 7},

@@ -1,15 +1,24 @@
 #include "gateway/front/sandboxes/evidence_check.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <string_view>
 #include <utility>
+
+#include "lib/fd.h"
+#include "lib/text.h"
 
 namespace isogate::front {
 namespace {
 
 // Inode numbers of the initial namespaces, the same on every Linux kernel (include/linux/proc_ns.h).
 constexpr uint64_t kInitialPid = 0xEFFFFFFC, kInitialIpc = 0xEFFFFFFF, kInitialUts = 0xEFFFFFFE;
+
+constexpr size_t kBootIdSize = 36;
 
 struct NamespaceKind {
   const char* name;
@@ -31,6 +40,25 @@ struct Findings {
 
 bool another_kernel(uint32_t locality) {
   return locality == ISOGATE_LOCALITY_CLUSTER || locality == ISOGATE_LOCALITY_GATEWAY;
+}
+
+bool is_boot_id(std::string_view text) {  // as drivers/char/random.c of Linux prints it
+  return text.size() == kBootIdSize && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || c == '-';
+         });
+}
+
+std::string_view boot_id_of(const isogate_evidence& found) {
+  return {found.boot_id, ::strnlen(found.boot_id, sizeof found.boot_id)};
+}
+
+// Why the evidence does not come from another kernel than this machine's; nullptr: it does.
+const char* same_kernel(const isogate_evidence& found, const Namespaces& host) {
+  const std::string_view inside = boot_id_of(found);
+  if (inside.empty()) return "the boot_id of its kernel was not measured";
+  if (!is_boot_id(inside)) return "the boot_id of its kernel is malformed";
+  if (!is_boot_id(host.boot_id)) return "the boot_id of this machine is not known";
+  return inside == host.boot_id ? "it runs on this machine's kernel" : nullptr;
 }
 
 void check_namespaces(const isogate_evidence& found, const Claim& claim, const Namespaces& host,
@@ -98,6 +126,10 @@ Result<Namespaces> own_namespaces() {
     if (::stat(path.c_str(), &status) != 0) return os_error("cannot look at " + path, errno);
     own.*kind.host = status.st_ino;
   }
+  // Without it nothing but a virtual machine is refused.
+  if (const Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)); file)
+    if (const auto text = read_to_end(file.get(), 4096, "cannot read the boot_id"))
+      own.boot_id = trimmed(*text, "\n");
   return own;
 }
 
@@ -117,7 +149,10 @@ std::optional<std::string> evidence_mismatch(const isogate_evidence& evidence, c
         out.add("its isolation was not measured");
         break;
       }
-      check_namespaces(evidence, claim, host, out);
+      if (claim.isolation != ISOGATE_ISOLATION_VM || another_kernel(claim.locality))
+        check_namespaces(evidence, claim, host, out);
+      else if (const char* why = same_kernel(evidence, host))
+        out.add(why);
       check_privileges(evidence, out);
       break;
     default:
@@ -138,7 +173,7 @@ std::optional<std::string> ports_obstacle(const isogate_evidence& evidence, uint
     return "its network was not measured";
   if ((evidence.flags & ISOGATE_EVIDENCE_REACHED_GATEWAY) != 0)
     return "it reaches a listener of this gateway, whose network may be its own";
-  if (another_kernel(locality)) {
+  if (another_kernel(locality) || same_kernel(evidence, host) == nullptr) {
     if ((evidence.flags & ISOGATE_EVIDENCE_NETWORK) == 0)
       return "whether it shares this gateway's network was not tried";
     return std::nullopt;

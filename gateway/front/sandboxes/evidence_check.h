@@ -12,11 +12,12 @@
 
 namespace isogate::front {
 
-struct Namespaces {  // inode numbers
-  uint64_t mnt = 0, pid = 0, net = 0, ipc = 0, uts = 0;
+struct Namespaces {
+  uint64_t mnt = 0, pid = 0, net = 0, ipc = 0, uts = 0;  // inode numbers
+  std::string boot_id;                                   // of their kernel; empty: not known
 };
 
-// Of this process, from /proc/self/ns.
+// Of this process, from /proc.
 Result<Namespaces> own_namespaces();
 
 struct Claim {
@@ -32,10 +33,11 @@ struct Claim {
 
 // nullopt: nothing contradicts the claim. Otherwise every mismatch in words, "; " between.
 //
-//   isolation ≥ namespace          measured at all; own mnt, pid, net, ipc and uts namespaces (other than
-//   `host`,
-//                                  or, where the locality is another kernel's, other than the initial ones);
-//                                  all five capability sets empty; no_new_privs; a seccomp filter
+//   isolation ≥ namespace          measured at all; all five capability sets empty; no_new_privs; a seccomp
+//                                  filter; own mnt, pid, net, ipc and uts namespaces: not the initial ones,
+//                                  nor those of `host` unless the locality is another kernel's
+//   vm, on this machine            the same, with the boot of another kernel than that of `host` in place of
+//                                  the namespaces: two kernels use the same inode numbers
 //   egress: deny                   tried the network, reached neither gateway nor metadata address
 //   egress: proxy                  tried the network, did not reach the metadata address
 //   UID_PER_SANDBOX, under root    a uid that is known, not 0, and the one the backend named

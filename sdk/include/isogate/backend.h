@@ -32,6 +32,9 @@
  * Versions. A plugin loads iff magic and abi_major match and its abi_minor, the least it needs and
  * normally 0, is not above the host's. Within a major version fields, functions, ids of limits,
  * flags and capabilities are only added, each raises ISOGATE_ABI_MINOR, and none changes its meaning.
+ * A capability names each flag of a request, option or close mode that is added, and each added field
+ * of a request: the host sends it, or a value other than 0, only to a backend whose probe claims that
+ * capability. So no backend gets what it does not know, and what it refuses is a defect of the host.
  */
 #ifndef ISOGATE_BACKEND_H
 #define ISOGATE_BACKEND_H
@@ -85,9 +88,18 @@ typedef int32_t isogate_status;
 #define ISOGATE_NOT_REGULAR 14  /* a FIFO, device or socket: never opened */
 #define ISOGATE_NO_SANDBOX 15   /* no such sandbox (attach, close, and calls to one that ended) */
 
+/* The status decides what the caller gets. os_errno adds to it in these cases only:
+ *   ISOGATE_RESOURCE_EXHAUSTED   EAGAIN, EMFILE, ENFILE, ENOMEM: worth another try (HTTP 429);
+ *                                EBUSY: a file is in use, worth another try (409);
+ *                                EFBIG: the file is too large (413);
+ *                                any other, and 0: a disk or a quota is full (507), with EDQUOT the sandbox's own;
+ *                                ENAMETOOLONG from list(): see there
+ *   from create()                ISOGATE_PERMISSION_DENIED and ISOGATE_NOT_FOUND refuse the configuration, as
+ *                                ISOGATE_INVALID_ARGUMENT does, only if it is 0: else the kernel refused
+ * sdk::status_of() of backend.hpp has the status for each errno of a file call. */
 typedef struct isogate_error { /* the caller's, never NULL; the plugin writes it, only on failure */
   uint32_t struct_size;
-  int32_t os_errno;   /* 0 when none */
+  int32_t os_errno;   /* the kernel's reason, 0 when none */
   char message[1016]; /* NUL-terminated, for a person: the thing, what was attempted, why not.
                          No host path, no name of another tenant. */
 } isogate_error;
@@ -340,12 +352,34 @@ typedef struct isogate_connect_request {
 
 /* ---- evidence ------------------------------------------------------------------------------ */
 
-#define ISOGATE_EVIDENCE_MEASURED (1u << 0)        /* the fields up to visible_processes */
+#define ISOGATE_EVIDENCE_MEASURED (1u << 0)        /* the fields up to visible_processes, all of them */
 #define ISOGATE_EVIDENCE_NETWORK (1u << 1)         /* every address behind the REACHED bits was tried */
 #define ISOGATE_EVIDENCE_REACHED_GATEWAY (1u << 2) /* a listener of this gateway answered */
 #define ISOGATE_EVIDENCE_REACHED_METADATA (1u << 3)
 #define ISOGATE_EVIDENCE_LIMITS_MAX 16u /* never changes: isogate_evidence has room for these */
 
+/* The gateway compares this with the claim after every open(), and closes a sandbox that does not fit:
+ *
+ *   isolation from open()        what must have been measured inside
+ *   NONE                         nothing; with ISOGATE_CAP_EVIDENCE: MEASURED
+ *   NAMESPACE, CONTAINER, VM     MEASURED. All five capability sets 0, the bounding set too; no_new_privs 1;
+ *                                seccomp_mode 2. None of ns_mnt, ns_pid, ns_net, ns_ipc and ns_uts is 0 or that
+ *                                of the gateway. ns_pid, ns_ipc and ns_uts are not those every kernel starts
+ *                                with: 0xEFFFFFFC, 0xEFFFFFFF, 0xEFFFFFFE. With the locality CLUSTER or GATEWAY
+ *                                none is compared with the gateway's: that is another kernel
+ *   VM, with another locality    the same without the namespaces, whose numbers two kernels share. Instead
+ *                                boot_id, which must be another one than this machine's
+ *
+ *   asked for                    what must have been measured
+ *   egress DENY                  NETWORK; neither REACHED_GATEWAY nor REACHED_METADATA
+ *   egress PROXY                 NETWORK; not REACHED_METADATA
+ *   a limit, not best effort     if MEASURED or isolated: it is among `limits`, with this value or a lower one
+ *   UID_PER_SANDBOX, by root     uid is the one that open() answered, and not 0
+ *   PORTS                        MEASURED and ns_net; not REACHED_GATEWAY; another ns_net than the gateway's or, on
+ *                                another kernel, NETWORK
+ *
+ * A backend that cannot measure all this claims ISOGATE_ISOLATION_NONE, whatever it runs in. It then serves only
+ * operators who wrote allow_unisolated: true. The fields that are not named here are not compared. */
 typedef struct isogate_evidence { /* measured inside by the backend's own code, before any tenant's runs */
   uint32_t struct_size;
   uint32_t flags; /* ISOGATE_EVIDENCE_* */
@@ -360,6 +394,9 @@ typedef struct isogate_evidence { /* measured inside by the backend's own code, 
   /* In force, read back; what is not listed is not limited. Inside the struct, not behind a pointer, because
      evidence is a value that outlives the call. */
   isogate_limit limits[ISOGATE_EVIDENCE_LIMITS_MAX];
+  /* VM: /proc/sys/kernel/random/boot_id as a program inside reads it, 36 characters of [0-9a-f-] and a NUL. It
+     counts only if nothing is mounted over that file. Empty: not measured. */
+  char boot_id[40];
 } isogate_evidence;
 
 typedef struct isogate_evidence_request {
@@ -436,7 +473,7 @@ typedef struct isogate_host { /* valid until destroy() returns; functions are [a
 #define ISOGATE_CAP_EGRESS_DENY (1ull << 7)
 #define ISOGATE_CAP_UID_PER_SANDBOX (1ull << 8) /* two sandboxes never share a uid */
 #define ISOGATE_CAP_PERSISTENT (1ull << 9)      /* the workspace survives close(STOP) */
-#define ISOGATE_CAP_EVIDENCE (1ull << 10)
+#define ISOGATE_CAP_EVIDENCE (1ull << 10) /* it has evidence(): required of any isolation above NONE */
 #define ISOGATE_CAP_PROVEN_EXECS (1ull << 11) /* every exec result is PROVEN; one that is not is unknown */
 /* Limits of one exec, enforced by sampling what it uses and ending or stopping it: between two samples it may
  * use more. Used only with ISOGATE_EXEC_LIMITS_SAMPLED, which the operator configures. */
@@ -473,26 +510,33 @@ typedef struct isogate_sandbox isogate_sandbox; /* the plugin's, opaque */
 
 #define ISOGATE_EXEC_EXTENSION "isogate.exec/1" /* kept_exec.h */
 
-/* An optional function may be NULL: the host then answers ISOGATE_UNSUPPORTED. */
+/* An optional function may be NULL: the host then answers ISOGATE_UNSUPPORTED. One that a claimed capability
+ * needs is not optional. */
 typedef struct isogate_backend_api {
   uint32_t struct_size;
   uint32_t reserved; /* 0 */
 
-  /* [main] config_json has been validated against config_schema_json. Returns quickly, without network I/O. */
+  /* [main] config_json has been validated against config_schema_json. Returns quickly, without network I/O.
+     ISOGATE_INVALID_ARGUMENT: the configuration is wrong, so that the gateway does not start; see isogate_error. */
   isogate_status (*create)(const isogate_host* host, isogate_str config_json, isogate_backend** out,
                            isogate_error* error);
-  /* [main] Every sandbox is closed. When it returns, all threads of the plugin have been joined. */
+  /* [main] Called once at most, after every sandbox is closed and no call is left. If a close failed, or a call
+     did not return, the process exits without it, as after a crash: nothing that must happen depends on it. When
+     it returns, all threads of the plugin have been joined. It may take 30 seconds. */
   void (*destroy)(isogate_backend* backend);
   /* [any] At any time, about every ten seconds. Cheap; changes nothing. */
   isogate_status (*probe)(isogate_backend* backend, const isogate_call* call, isogate_probe* out,
                           isogate_error* error);
-  /* [any] Creates the sandbox, or re-attaches to it. Never two at once for one sandbox_id. */
+  /* [any] Creates the sandbox, or re-attaches to it. Never two at once for one sandbox_id, and never for one that
+     is open. */
   isogate_status (*open)(isogate_backend* backend, const isogate_call* call,
                          const isogate_sandbox_spec* spec, isogate_sandbox** out,
                          isogate_sandbox_info* info, isogate_error* error);
-  /* [any] No other call of that sandbox is running. After OK the pointer is invalid. After a failure it is
-     valid, and the only call that follows is close again. STOP and PURGE leave nothing running: they fail while
-     something still runs. */
+  /* [any] No other call of that sandbox is running. After ISOGATE_OK and ISOGATE_NO_SANDBOX, which means that it
+     had ended already, it is closed and the pointer is invalid. After any other failure the pointer is valid, and
+     the only call that follows is close again. STOP and PURGE leave nothing running: they fail while something
+     still runs. The host itself calls it with DETACH before it opens a sandbox again of which a call has answered
+     ISOGATE_NO_SANDBOX. */
   isogate_status (*close)(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
                           isogate_error* error);
   /* [any] Every sandbox of this instance that exists, open or not. */
@@ -521,7 +565,9 @@ typedef struct isogate_backend_api {
   isogate_status (*write)(isogate_sandbox* sandbox, const isogate_call* call,
                           const isogate_file_request* request, uint64_t* written,
                           isogate_error* error);
-  /* [box] The entries of a directory, itself excluded; with RECURSIVE parents before children. */
+  /* [box] The entries of a directory, itself excluded; with RECURSIVE parents before children. Entries that no
+     path can name are left out, and after all others it fails with ISOGATE_RESOURCE_EXHAUSTED and the os_errno
+     ENAMETOOLONG: the caller gets the listing, marked as truncated. After any other failure it gets none. */
   isogate_status (*list)(isogate_sandbox* sandbox, const isogate_call* call,
                          const isogate_file_request* request, const isogate_entry_sink* sink,
                          isogate_error* error);
@@ -538,8 +584,9 @@ typedef struct isogate_backend_api {
   /* [box] optional. Removes a file, a symlink itself or an empty directory; with RECURSIVE a tree. */
   isogate_status (*remove)(isogate_sandbox* sandbox, const isogate_call* call,
                            const isogate_file_request* request, isogate_error* error);
-  /* [box] optional. What a program in the sandbox can observe of its isolation. Called after every open.
-     Measured before the first program of a tenant; after an open that was not FRESH, returns that measurement. */
+  /* [box] With ISOGATE_CAP_EVIDENCE. What a program in the sandbox can observe of its isolation; isogate_evidence
+     lists what the gateway accepts. Called after every open. Measured before the first program of a tenant;
+     after an open that was not FRESH, returns that measurement. */
   isogate_status (*evidence)(isogate_sandbox* sandbox, const isogate_call* call,
                              const isogate_evidence_request* request, isogate_evidence* out,
                              isogate_error* error);
