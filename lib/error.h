@@ -21,7 +21,7 @@ struct [[nodiscard]] Error {
   std::string message;
 };
 
-// Adds ": strerror(os_errno)" and picks the status that fits the errno (ENOENT is not found, …).
+// Adds ": strerror(os_errno)" and picks the status that fits the errno, sdk::status_of().
 Error os_error(std::string attempt, int os_errno);
 Error invalid(std::string message);
 // `what` of a record has these bits, which this side does not know: "`what` 0x40: the gateway is …".

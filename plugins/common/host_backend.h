@@ -21,6 +21,10 @@ namespace isogate {
 
 class HostBackend : public sdk::Backend {
  public:
+  std::unique_ptr<sdk::Sandbox> attach(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                       isogate_sandbox_info& info) final {
+    return open(call, spec, info);
+  }
   void enumerate(const sdk::Call& call, const sdk::RecordSink& sink) override;
 
  protected:

@@ -1,6 +1,7 @@
 // From the runner library's results to the SDK's exceptions.
 #pragma once
 
+#include <string>
 #include <utility>
 
 #include "isogate/backend.hpp"
@@ -10,6 +11,11 @@ namespace isogate {
 
 [[noreturn]] inline void fail_with(const Error& error) {
   throw sdk::Error(error.status, error.message, error.os_errno);
+}
+
+// Of a file of the backend's own: ISOGATE_IO, because no caller can mend it.
+[[noreturn]] inline void fail_with_io(std::string attempt, int os_errno) {
+  throw sdk::Error(ISOGATE_IO, os_error(std::move(attempt), os_errno).message, os_errno);
 }
 
 template <typename T>

@@ -30,6 +30,10 @@ class Backend : public sdk::Backend {
   void probe(const sdk::Call& call, isogate_probe& out) override;
   std::unique_ptr<sdk::Sandbox> open(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                      isogate_sandbox_info& info) override;
+  std::unique_ptr<sdk::Sandbox> attach(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                       isogate_sandbox_info& info) override {
+    return open(call, spec, info);
+  }
   void enumerate(const sdk::Call& call, const sdk::RecordSink& sink) override;
   sdk::Orphans* orphans() override { return &orphans_; }
 

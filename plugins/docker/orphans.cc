@@ -22,10 +22,10 @@ namespace isogate::docker {
 namespace {
 
 std::vector<std::string> names_in(int directory) {
-  if (::lseek(directory, 0, SEEK_SET) != 0) sdk::fail_with_errno("cannot list the sandboxes", errno);
+  if (::lseek(directory, 0, SEEK_SET) != 0) fail_with_io("cannot list the sandboxes", errno);
   std::vector<std::string> all;
   const int code = each_name(directory, [&](auto& name) { all.push_back(std::move(name.text)); });
-  if (code < 0) sdk::fail_with_errno("cannot list the sandboxes", -code);
+  if (code < 0) fail_with_io("cannot list the sandboxes", -code);
   return all;
 }
 
@@ -68,7 +68,7 @@ std::unordered_map<std::string, std::string> claims_in(const std::string& sandbo
   for (const std::string& name : names_in(sandboxes.get())) {
     if (!name.starts_with("ready.")) continue;
     const Fd ready(::openat(sandboxes.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!ready) sdk::fail_with_errno("cannot look at the sandboxes made ahead", errno);
+    if (!ready) fail_with_io("cannot look at the sandboxes made ahead", errno);
     claim_below(ready.get(), backend, call, claims);
   }
   claim_below(sandboxes.get(), backend, call, claims);

@@ -18,9 +18,9 @@ constexpr Kept kKept[] = {
 }  // namespace
 }  // namespace isogate::docker
 
-ISOGATE_EXPORT_BACKEND(isogate::docker::Backend, .id = "docker", .version = ISOGATE_VERSION,
-                       .summary = "a container of a Docker Engine for each agent", .vendor = "isogate",
-                       .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_CONTAINER,
+ISOGATE_EXPORT_BACKEND(isogate::docker::Backend, isogate::docker::Sandbox, .id = "docker",
+                       .version = ISOGATE_VERSION, .summary = "a container of a Docker Engine for each agent",
+                       .vendor = "isogate", .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_CONTAINER,
                        .locality = ISOGATE_LOCALITY_DAEMON,
                        .capabilities = isogate::docker::kAlways | ISOGATE_CAP_KEPT_EXECS |
                                        ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_UID_PER_SANDBOX |

@@ -29,7 +29,7 @@ constexpr std::chrono::seconds kLookAgain{5};
 void make_directory(const std::string& sandboxes_dir, const std::string& name) {
   const Fd parent = or_throw(open_state_directory(sandboxes_dir));
   if (::mkdirat(parent.get(), name.c_str(), 0711) != 0 && errno != EEXIST)
-    sdk::fail_with_errno("cannot make the directory of the sandboxes made ahead", errno);
+    fail_with_io("cannot make the directory of the sandboxes made ahead", errno);
 }
 
 // Whether its maker has not locked it yet, which is what happens before this file is made.
@@ -74,7 +74,7 @@ PooledContainer Pool::make(const Limits& limits, const sdk::Call& call) {
     const Fd parent = or_throw(open_state_directory(directory_));
     ready.lock = or_throw(open_sandbox_directory(parent.get(), ready.id));
     if (::flock(ready.lock.get(), LOCK_EX | LOCK_NB) != 0)
-      sdk::fail_with_errno("cannot lock a sandbox made ahead", errno);
+      fail_with_io("cannot lock a sandbox made ahead", errno);
     or_throw(create_state_file(ready.lock.get(), kMadeAsFile, ready.id));
     ready.container = container_of(ready.id, ready.disk.get(), ready.uid, limits);
     ready.container->open(call);
@@ -152,7 +152,7 @@ std::optional<PooledContainer> Pool::take(const std::string& id, const Limits& l
     if (::renameat2(from.get(), ready->id.c_str(), to.get(), id.c_str(), RENAME_NOREPLACE) != 0) {
       const int code = errno;
       if (options_.own_uids) or_throw(registry_.hand_over(ready->uid, id, ready->id));
-      sdk::fail_with_errno("cannot take a sandbox made ahead", code);
+      fail_with_io("cannot take a sandbox made ahead", code);
     }
   } catch (...) {
     remove(std::move(*ready));

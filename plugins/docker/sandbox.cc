@@ -75,7 +75,6 @@ void Sandbox::with_program(const sdk::Call& call, isogate_exec_result& result, c
 }
 
 void Sandbox::close(const sdk::Call& call, uint32_t mode) {
-  if (mode > ISOGATE_CLOSE_PURGE) throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the close mode is unknown");
   if (mode == ISOGATE_CLOSE_DETACH) {
     container_->detach();
     return home_.disk->leave();

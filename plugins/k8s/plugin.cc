@@ -2,7 +2,7 @@
 #include "plugins/k8s/config_schema.h"
 #include "plugins/k8s/pod/profile.h"
 
-ISOGATE_EXPORT_BACKEND(isogate::k8s::Backend, .id = "k8s", .version = ISOGATE_VERSION,
+ISOGATE_EXPORT_BACKEND(isogate::k8s::Backend, isogate::k8s::Sandbox, .id = "k8s", .version = ISOGATE_VERSION,
                        .summary = "a pod of a Kubernetes cluster for each agent", .vendor = "isogate",
                        .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_VM,
                        .locality = ISOGATE_LOCALITY_CLUSTER,

@@ -57,7 +57,6 @@ void Sandbox::connect(const sdk::Call& call, const isogate_connect_request& requ
 }
 
 void Sandbox::close(const sdk::Call& call, uint32_t mode) {
-  if (mode > ISOGATE_CLOSE_PURGE) throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the close mode is unknown");
   if (mode == ISOGATE_CLOSE_DETACH) return pod_->detach();
   if (mode == ISOGATE_CLOSE_STOP) return pod_->end(call);
   pod_->purge(call, stranger_);

@@ -232,18 +232,16 @@ Result<void> Sandbox::end(uint32_t mode, int cancel_fd) {
 
 }  // namespace isogate::local
 
-ISOGATE_EXPORT_BACKEND(isogate::local::Backend, .id = "local", .version = ISOGATE_VERSION,
-                       .summary = "programs of this host, without isolation: for development",
-                       .vendor = "isogate", .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_NONE,
-                       .locality = ISOGATE_LOCALITY_PROCESS,
-                       .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH |
-                                       ISOGATE_CAP_USER | isogate::exec_limits(isogate::local::kLimitedExec) |
-                                       isogate::kSampledLimits |
-                                       isogate::sandbox_limits(isogate::local::kLimited) |
-                                       ISOGATE_CAP_SANDBOX_DISK_ADVISORY | ISOGATE_CAP_SCOPE_SANDBOX |
-                                       ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT |
-                                       ISOGATE_CAP_EVIDENCE,
-                       .flags = ISOGATE_PLUGIN_RUNS_AS_ROOT,
-                       .linux_capabilities = isogate::bits_of(isogate::local::kKept) |
-                                             isogate::bits_of(isogate::local::kForDisks),
-                       .config_schema_json = isogate::local::kConfigSchema)
+ISOGATE_EXPORT_BACKEND(
+    isogate::local::Backend, isogate::local::Sandbox, .id = "local", .version = ISOGATE_VERSION,
+    .summary = "programs of this host, without isolation: for development", .vendor = "isogate",
+    .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_NONE, .locality = ISOGATE_LOCALITY_PROCESS,
+    .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH | ISOGATE_CAP_USER |
+                    isogate::exec_limits(isogate::local::kLimitedExec) | isogate::kSampledLimits |
+                    isogate::sandbox_limits(isogate::local::kLimited) | ISOGATE_CAP_SANDBOX_DISK_ADVISORY |
+                    ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT |
+                    ISOGATE_CAP_EVIDENCE,
+    .flags = ISOGATE_PLUGIN_RUNS_AS_ROOT,
+    .linux_capabilities = isogate::bits_of(isogate::local::kKept) |
+                          isogate::bits_of(isogate::local::kForDisks),
+    .config_schema_json = isogate::local::kConfigSchema)

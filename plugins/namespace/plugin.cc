@@ -2,7 +2,7 @@
 #include "plugins/namespace/privileges.h"
 
 ISOGATE_EXPORT_BACKEND(
-    isogate::ns::Backend, .id = "namespace", .version = ISOGATE_VERSION,
+    isogate::ns::Backend, isogate::ns::Sandbox, .id = "namespace", .version = ISOGATE_VERSION,
     .summary = "programs of this host in Linux namespaces, one user per sandbox", .vendor = "isogate",
     .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_NAMESPACE, .locality = ISOGATE_LOCALITY_HOST,
     .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |

@@ -57,6 +57,13 @@ TEST_F(Loading, ReportsTheDescriptionOfAGoodPlugin) {
   EXPECT_THAT(to_json(*described), AllOf(HasSubstr("\"isolation\": \"namespace\""), HasSubstr("\"pty\"")));
 }
 
+TEST_F(Loading, ReportsWhatAPluginOfTheWrapperLeavesOut) {
+  auto described = describe(std::string(ISOGATE_BUILD_DIR) + "/examples/echo.so");
+  ASSERT_TRUE(described.ok()) << described.error().message;
+  EXPECT_THAT(described->absent,
+              testing::ElementsAre("mkdir", "move", "remove", "evidence", "watch", "connect"));
+}
+
 TEST_F(Loading, LeavesNoCopyBehind) {
   ASSERT_TRUE(describe(fixture("good")).ok());
   ASSERT_FALSE(describe(fixture("crashes")).ok());

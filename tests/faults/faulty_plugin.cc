@@ -136,7 +136,7 @@ class FaultyBackend final : public sdk::Backend {
 }  // namespace
 
 ISOGATE_EXPORT_BACKEND(
-    FaultyBackend, .id = "com.example.faulty", .version = "1.0.0", .summary = "fails as told",
+    FaultyBackend, FaultySandbox, .id = "com.example.faulty", .version = "1.0.0", .summary = "fails as told",
     .config_schema_json =
         R"({"type":"object","additionalProperties":false,"properties":)"
         R"({"probe_file":{"type":"string"},"create":{"type":"string"},"open":{"type":"string"}}})")

@@ -104,6 +104,10 @@ class HostileBackend final : public sdk::Backend {
                                      isogate_sandbox_info&) override {
     return std::make_unique<HostileSandbox>(how_ == "event");
   }
+  std::unique_ptr<sdk::Sandbox> attach(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                       isogate_sandbox_info& info) override {
+    return open(call, spec, info);
+  }
   void enumerate(const sdk::Call&, const sdk::RecordSink& sink) override {
     if (how_ != "ids") return;
     for (int i = 0; i < 3'000'000; ++i) {
@@ -120,6 +124,7 @@ class HostileBackend final : public sdk::Backend {
 }  // namespace
 
 ISOGATE_EXPORT_BACKEND(
-    HostileBackend, .id = "com.example.hostile", .version = "1.0.0", .summary = "speaks its channels wrongly",
+    HostileBackend, HostileSandbox, .id = "com.example.hostile", .version = "1.0.0",
+    .summary = "speaks its channels wrongly",
     .config_schema_json =
         R"({"type":"object","additionalProperties":false,"properties":{"how":{"type":"string"}}})")

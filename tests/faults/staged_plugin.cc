@@ -188,6 +188,10 @@ class StagedBackend final : public sdk::Backend {
                  (runs_ ? ISOGATE_SANDBOX_RUNS : 0u);
     return std::make_unique<StagedSandbox>(stage_, id);
   }
+  std::unique_ptr<sdk::Sandbox> attach(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                       isogate_sandbox_info& info) override {
+    return open(call, spec, info);
+  }
   void enumerate(const sdk::Call&, const sdk::RecordSink& sink) override {
     stage_.check("enumerate");
     for (const std::string& id : stage_.ids_of(".workspace"))
@@ -206,7 +210,7 @@ class StagedBackend final : public sdk::Backend {
 
 }  // namespace
 
-ISOGATE_EXPORT_BACKEND(StagedBackend, .id = "com.example.staged", .version = "1.0.0",
+ISOGATE_EXPORT_BACKEND(StagedBackend, StagedSandbox, .id = "com.example.staged", .version = "1.0.0",
                        .summary = "fails where it is told to", .isolation = ISOGATE_ISOLATION_NAMESPACE,
                        .locality = ISOGATE_LOCALITY_HOST,
                        .capabilities = ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_PERSISTENT |

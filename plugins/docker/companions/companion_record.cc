@@ -37,7 +37,7 @@ std::vector<CompanionRecord> read_companions(int directory) {
 void write_companions(int directory, const std::vector<CompanionRecord>& records) {
   if (records.empty()) {
     if (::unlinkat(directory, kCompanionsFile, 0) != 0 && errno != ENOENT)
-      sdk::fail_with_errno("cannot remove the record of the sandbox's companions", errno);
+      fail_with_io("cannot remove the record of the sandbox's companions", errno);
     return;
   }
   Json rows = Json::array();

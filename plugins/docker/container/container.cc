@@ -237,7 +237,7 @@ void Container::choose() {
 
 std::string Container::create(const sdk::Call& call) {
   if (parts_.bind && ::faccessat(AT_FDCWD, workspace_path_.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno != ENOENT) sdk::fail_with_errno("cannot look at the workspace of this sandbox", errno);
+    if (errno != ENOENT) fail_with_io("cannot look at the workspace of this sandbox", errno);
     throw sdk::Error(ISOGATE_SANDBOX_LOST,
                      "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
   }

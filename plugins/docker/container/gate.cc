@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "lib/net/budget.h"
+#include "plugins/common/or_throw.h"
 #include "plugins/docker/container/profile.h"
 
 namespace isogate::docker {
@@ -33,20 +34,20 @@ constexpr char kNotYet[] = "not-yet";
 
 Gate::Gate(int directory) : directory_(directory) {
   if (::unlinkat(directory, kNotYet, 0) != 0 && errno != ENOENT)
-    sdk::fail_with_errno("cannot remove the old socket of the runner", errno);
+    fail_with_io("cannot remove the old socket of the runner", errno);
   listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener_) sdk::fail_with_errno("cannot make a socket for the runner", errno);
+  if (!listener_) fail_with_io("cannot make a socket for the runner", errno);
   const sockaddr_un address = address_in(directory, kNotYet);
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    sdk::fail_with_errno("cannot bind the socket of the runner", errno);
+    fail_with_io("cannot bind the socket of the runner", errno);
   // Only the sandbox's own user can enter the directory; the kernel reports the peer's pid.
   if (::fchmodat(directory, kNotYet, 0666, 0) != 0)
-    sdk::fail_with_errno("cannot open the socket of the runner", errno);
-  if (::listen(listener_.get(), 16) != 0) sdk::fail_with_errno("cannot listen for the runner", errno);
+    fail_with_io("cannot open the socket of the runner", errno);
+  if (::listen(listener_.get(), 16) != 0) fail_with_io("cannot listen for the runner", errno);
   struct stat info {};
   if (::fstatat(directory, kNotYet, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
       ::renameat(directory, kNotYet, directory, kSocketName) != 0)
-    sdk::fail_with_errno("cannot name the socket of the runner", errno);
+    fail_with_io("cannot name the socket of the runner", errno);
   inode_ = info.st_ino;
 }
 
@@ -61,7 +62,7 @@ Fd Gate::accept_one(int pid) {
   Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!peer) {
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return {};
-    sdk::fail_with_errno("cannot accept the runner", errno);
+    fail_with_io("cannot accept the runner", errno);
   }
   ucred who{};
   socklen_t size = sizeof who;

@@ -74,7 +74,7 @@ bool says_no_addresses(const std::string& text) {
 
 void forget(int directory) {
   if (::unlinkat(directory, kNetworkFile, 0) != 0 && errno != ENOENT)
-    sdk::fail_with_errno("cannot forget the network of a sandbox", errno);
+    fail_with_io("cannot forget the network of a sandbox", errno);
 }
 
 std::string create(Services& services, const Owner& owner, int directory, const std::string& name,

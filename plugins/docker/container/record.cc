@@ -27,7 +27,7 @@ constexpr size_t kMost = 65536;
 std::optional<Json> read_json_file(int directory, const char* name, const std::string& whose) {
   const Fd file(::openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file && errno == ENOENT) return std::nullopt;
-  if (!file) sdk::fail_with_errno("cannot open the record of the sandbox's " + whose, errno);
+  if (!file) fail_with_io("cannot open the record of the sandbox's " + whose, errno);
   auto text = read_to_end(file.get(), kMost, "cannot read the record of the sandbox's " + whose);
   if (!text && text.error().os_errno == EFBIG) return Json(Json::value_t::discarded);
   return Json::parse(or_throw(std::move(text)), nullptr, false);
@@ -79,7 +79,7 @@ bool may_still_be_made(int directory) {
 
 void remove_record(int directory) {
   if (::unlinkat(directory, kFile, 0) != 0 && errno != ENOENT)
-    sdk::fail_with_errno("cannot remove the record of the sandbox's container", errno);
+    fail_with_io("cannot remove the record of the sandbox's container", errno);
 }
 
 }  // namespace isogate::docker

@@ -12,6 +12,7 @@
 #include "lib/tar/tar_reader.h"
 #include "lib/tar/tar_writer.h"
 #include "lib/text.h"
+#include "plugins/common/or_throw.h"
 #include "plugins/docker/files/volumes.h"
 #include "plugins/docker/services.h"
 
@@ -68,14 +69,14 @@ bool is_configured(const Config& config, const std::string& path) {
 void write_file(int directory, const char* name, const std::string& text) {
   const Fd file(::openat(directory, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!file || ::fchmod(file.get(), 0644) != 0 || !write_all(file.get(), text))
-    sdk::fail_with_errno(std::string("cannot write the sandbox's ") + name, errno);
+    fail_with_io(std::string("cannot write the sandbox's ") + name, errno);
 }
 
 Fd own_directory(int sandbox) {
   if (::mkdirat(sandbox, kDirectory, 0755) != 0 && errno != EEXIST)
-    sdk::fail_with_errno("cannot make the directory of the sandbox's names", errno);
+    fail_with_io("cannot make the directory of the sandbox's names", errno);
   Fd directory(::openat(sandbox, kDirectory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!directory) sdk::fail_with_errno("cannot open the directory of the sandbox's names", errno);
+  if (!directory) fail_with_io("cannot open the directory of the sandbox's names", errno);
   return directory;
 }
 

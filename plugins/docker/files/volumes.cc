@@ -26,7 +26,7 @@ constexpr const char* kVolumeFile =
 
 Fd open_runner(const Services& services) {
   Fd file(::open(services.runner.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) sdk::fail_with_errno("cannot read " + services.runner, errno);
+  if (!file) fail_with_io("cannot read " + services.runner, errno);
   return file;
 }
 
@@ -36,7 +36,7 @@ void read_whole(int file, Sink sink) {
   for (;;) {
     const ssize_t n = ::read(file, piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) sdk::fail_with_errno("cannot read the program isogate-runner", errno);
+    if (n < 0) fail_with_io("cannot read the program isogate-runner", errno);
     if (n == 0) return;
     sink(std::string_view(piece.data(), static_cast<size_t>(n)));
   }
@@ -79,7 +79,7 @@ void prepare_runner(Services& services, const std::string& volume, const sdk::Ca
   if (!there) make_volume(services, owner, volume, "runner", call);
   const Fd file = open_runner(services);
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) sdk::fail_with_errno("cannot look at " + services.runner, errno);
+  if (::fstat(file.get(), &info) != 0) fail_with_io("cannot look at " + services.runner, errno);
   const auto fill = [&](TarWriter& tar) {
     tar.begin_file({.name = "isogate-runner", .mode = 0111}, static_cast<uint64_t>(info.st_size));
     read_whole(file.get(), [&](std::string_view piece) { tar.bytes(piece); });
@@ -91,7 +91,7 @@ void prepare_runner(Services& services, const std::string& volume, const sdk::Ca
 
 void forget_volume(int directory) {
   if (::unlinkat(directory, kVolumeFile, 0) != 0 && errno != ENOENT)
-    sdk::fail_with_errno("cannot forget the volume of a sandbox", errno);
+    fail_with_io("cannot forget the volume of a sandbox", errno);
 }
 
 bool is_being_made(int directory) {
@@ -163,7 +163,7 @@ std::string runner_volume(const Services& services) {
 
 bool is_volume(int directory) {
   if (::faccessat(directory, kVolumeFile, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return true;
-  if (errno != ENOENT) sdk::fail_with_errno("cannot look at the record of the sandbox's volume", errno);
+  if (errno != ENOENT) fail_with_io("cannot look at the record of the sandbox's volume", errno);
   return false;
 }
 

@@ -9,7 +9,10 @@ class EchoSandbox final : public sdk::Sandbox {
             isogate_exec_result& result) override {
     call.check();
     sdk::check_limits(sdk::limits_of(request), {});
-    if (sdk::view(request.argv[0]) != "echo") {
+    const std::string name(sdk::view(request.argv[0]));
+    if (name != "echo") {
+      (void)call.write_all(request.stderr_fd,
+                           "isogate: cannot run `" + name + "`: No such file or directory\n");
       result.flags = ISOGATE_RESULT_NOT_STARTED;
       result.exit_code = 127;
       result.os_errno = ENOENT;
@@ -22,6 +25,7 @@ class EchoSandbox final : public sdk::Sandbox {
   }
 };
 
+// Nothing of it outlives its process, so attach() stays: there is nothing to attach to.
 class EchoBackend final : public sdk::Backend {
  public:
   EchoBackend(sdk::Host, std::string_view) {}
@@ -31,11 +35,11 @@ class EchoBackend final : public sdk::Backend {
   }
   std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec& spec,
                                      isogate_sandbox_info&) override {
-    sdk::check_well_formed(sdk::limits_of(spec));
     if ((spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) == 0) sdk::check_limits(sdk::limits_of(spec), {});
     if (spec.option_count != 0) throw sdk::Error(ISOGATE_UNSUPPORTED, "echo takes no options of a sandbox");
     return std::make_unique<EchoSandbox>();
   }
 };
 
-ISOGATE_EXPORT_BACKEND(EchoBackend, .id = "com.example.echo", .version = "1.0.0", .summary = "echoes")
+ISOGATE_EXPORT_BACKEND(EchoBackend, EchoSandbox, .id = "com.example.echo", .version = "1.0.0",
+                       .summary = "echoes")

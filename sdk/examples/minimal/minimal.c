@@ -1,4 +1,5 @@
 /* The smallest backend in plain C: it runs `true` and `false`, inside its own process, and has no files. */
+#define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +50,12 @@ static isogate_status probe(isogate_backend* backend, const isogate_call* call, 
 static isogate_status open_sandbox(isogate_backend* backend, const isogate_call* call,
                                    const isogate_sandbox_spec* spec, isogate_sandbox** out,
                                    isogate_sandbox_info* info, isogate_error* error) {
+  const uint32_t known = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN;
   (void)call, (void)info;
+  if ((spec->flags & ~known) != 0 || spec->reserved != 0)
+    return fail(error, ISOGATE_INVALID_ARGUMENT, "the gateway is newer than this plugin");
+  if ((spec->flags & ISOGATE_OPEN_ATTACH_ONLY) != 0) /* nothing outlives this process */
+    return fail(error, ISOGATE_NO_SANDBOX, "there is no such sandbox");
   if (spec->limit_count != 0 && (spec->flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) == 0)
     return fail(error, ISOGATE_UNSUPPORTED, "this backend enforces no limits");
   if (spec->option_count != 0) return fail(error, ISOGATE_UNSUPPORTED, "this backend has no options");
@@ -77,12 +83,16 @@ static isogate_status exec(isogate_sandbox* sandbox, const isogate_call* call,
                            const isogate_exec_request* request, isogate_exec_result* result,
                            isogate_error* error) {
   (void)sandbox, (void)call;
+  if (request->flags != 0 || request->reserved != 0)
+    return fail(error, ISOGATE_INVALID_ARGUMENT, "the gateway is newer than this plugin");
   if (request->limit_count != 0) return fail(error, ISOGATE_UNSUPPORTED, "this backend enforces no limits");
   if (is(request->argv[0], "true")) return ISOGATE_OK;
   if (is(request->argv[0], "false")) {
     result->exit_code = 1;
     return ISOGATE_OK;
   }
+  dprintf(request->stderr_fd, "isogate: cannot run `%.*s`: No such file or directory\n",
+          (int)request->argv[0].len, request->argv[0].ptr);
   result->flags = ISOGATE_RESULT_NOT_STARTED;
   result->exit_code = 127;
   result->os_errno = ENOENT;

@@ -1,9 +1,11 @@
 // The C ABI of backend.h for authors who write C++20: derive a Backend and a Sandbox, throw Error, and
-// name your class in one macro. Header-only; needs the standard library and the two C headers beside it. All
+// name your classes in one macro. Header-only; needs the standard library and the C headers beside it. All
 // its code is compiled into your own shared object. sdk/examples/echo is a complete plugin.
 //
 // Thread rules are those of backend.h: a Backend's functions are called from any thread at once, a
-// Sandbox's too, also for one sandbox. Requests are borrowed for the call: copy what you keep.
+// Sandbox's too, also for one sandbox. Requests are borrowed for the call: copy what you keep. They are checked
+// before your function gets them: unknown flags, scopes and modes, reserved fields that are not 0 and malformed
+// limits are ISOGATE_INVALID_ARGUMENT.
 #pragma once
 
 #include <poll.h>
@@ -11,6 +13,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <initializer_list>
@@ -20,6 +23,8 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "isogate/backend.h"
@@ -55,8 +60,57 @@ class Error : public std::exception {
   std::string message_;
 };
 
-[[noreturn]] inline void fail_with_errno(const std::string& attempt, int os_errno) {
-  throw Error(ISOGATE_IO, attempt + ": " + std::generic_category().message(os_errno), os_errno);
+// Thrown by wait(), write_all(), read_some() and read_body() of Call. A program may run by then, so exec() ends
+// with ISOGATE_LOST, whatever status this has. Catch it where you know better: end the program, return a result.
+class StreamError : public Error {
+ public:
+  using Error::Error;
+};
+
+// The status that fits an errno of a file call, for the caller of that call. For the backend's own files throw
+// Error(ISOGATE_IO, …): no caller can mend those.
+constexpr isogate_status status_of(int os_errno) {
+  switch (os_errno) {
+    case ENOENT:
+    case ENOTDIR:
+      return ISOGATE_NOT_FOUND;
+    case EEXIST:
+    case ENOTEMPTY:
+      return ISOGATE_ALREADY_EXISTS;
+    case EACCES:
+    case EPERM:
+    case EXDEV:
+    case ELOOP:
+    case EROFS:
+      return ISOGATE_PERMISSION_DENIED;
+    case EISDIR:
+      return ISOGATE_IS_DIRECTORY;
+    case ENXIO:
+      return ISOGATE_NOT_REGULAR;
+    case EINVAL:
+    case ENAMETOOLONG:
+    case E2BIG:
+      return ISOGATE_INVALID_ARGUMENT;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case EAGAIN:
+      return ISOGATE_RESOURCE_EXHAUSTED;
+    case ENOSYS:
+    case EOPNOTSUPP:
+      return ISOGATE_UNSUPPORTED;
+    default:
+      return ISOGATE_IO;
+  }
+}
+
+// With status_of(). A std::system_error of the kernel's that your function throws gets the same status.
+template <typename Failure = Error>
+[[noreturn]] void fail_with_errno(const std::string& attempt, int os_errno) {
+  throw Failure(status_of(os_errno), attempt + ": " + std::generic_category().message(os_errno), os_errno);
 }
 
 // The limits of a spec or a request.
@@ -100,8 +154,8 @@ inline void add_limit(isogate_evidence& evidence, uint32_t id, uint64_t value) {
   evidence.limits[evidence.limit_count++] = {id, 0, value};
 }
 
-// One call of the host. Long work checks it: poll cancel_fd() beside your own descriptors, or call check()
-// regularly.
+// One call of the host. Long work watches it: poll cancel_fd() beside your own descriptors, or call check()
+// regularly; in exec() cancelled(), once the program may have started.
 class Call {
  public:
   explicit Call(const isogate_call& call) : call_(call) {}
@@ -115,8 +169,8 @@ class Call {
     return call_.cancel_fd >= 0 && ::poll(&watch, 1, 0) > 0;
   }
 
-  // Throws ISOGATE_CANCELLED once cancelled. In exec() only before the program has started: afterwards a
-  // cancelled exec is a result with ISOGATE_RESULT_KILLED.
+  // Throws ISOGATE_CANCELLED once cancelled, which asserts that nothing was started. So in exec() only before the
+  // program starts: afterwards a cancelled exec is a result with ISOGATE_RESULT_KILLED.
   void check() const {
     if (cancelled()) throw Error(ISOGATE_CANCELLED, "cancelled");
   }
@@ -127,7 +181,7 @@ class Call {
       pollfd watch[2] = {{call_.cancel_fd, POLLIN, 0}, {fd, events, 0}};
       if (::poll(watch, 2, -1) < 0) {
         if (errno == EINTR) continue;
-        fail_with_errno("cannot wait", errno);
+        fail_with_errno<StreamError>("cannot wait", errno);
       }
       if (call_.cancel_fd >= 0 && watch[0].revents != 0) return false;
       if (watch[1].revents != 0) return true;
@@ -142,20 +196,22 @@ class Call {
       if (!wait(fd, POLLOUT)) return false;
       ssize_t n = ::write(fd, bytes.data(), std::min(bytes.size(), kPiece));
       if (n < 0 && errno == EPIPE) return false;
-      if (n < 0 && errno != EINTR && errno != EAGAIN) fail_with_errno("cannot write", errno);
+      if (n < 0 && errno != EINTR && errno != EAGAIN) fail_with_errno<StreamError>("cannot write", errno);
       if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
     }
     return true;
   }
 
-  // Reads up to `size` bytes; 0 at the end. Throws ISOGATE_CANCELLED when cancelled first. For a write's body
-  // use read_body.
+  // Reads up to `size` bytes; 0 at the end, which of a terminal's master is the end of its programs. Throws a
+  // StreamError with ISOGATE_CANCELLED when cancelled first: in exec() call wait() yourself, and end the program.
+  // For a write's body use read_body.
   [[nodiscard]] size_t read_some(int fd, char* buffer, size_t size) const {
     for (;;) {
-      if (!wait(fd, POLLIN)) throw Error(ISOGATE_CANCELLED, "cancelled");
+      if (!wait(fd, POLLIN)) throw StreamError(ISOGATE_CANCELLED, "cancelled while it waited for bytes");
       ssize_t n = ::read(fd, buffer, size);
       if (n >= 0) return static_cast<size_t>(n);
-      if (errno != EINTR && errno != EAGAIN) fail_with_errno("cannot read", errno);
+      if (errno == EIO && ::isatty(fd) == 1) return 0;
+      if (errno != EINTR && errno != EAGAIN) fail_with_errno<StreamError>("cannot read", errno);
     }
   }
 
@@ -167,7 +223,7 @@ class Call {
     pollfd complete{request.complete_fd, POLLIN, 0};
     if (n == 0 && request.complete_fd >= 0 &&
         (::poll(&complete, 1, 0) <= 0 || (complete.revents & POLLIN) == 0))
-      throw Error(ISOGATE_CANCELLED, "its sender went away before the body was complete");
+      throw StreamError(ISOGATE_CANCELLED, "its sender went away before the body was complete");
     return n;
   }
 
@@ -230,7 +286,8 @@ class RecordSink {
   const isogate_record_sink& sink_;
 };
 
-// One open sandbox. A function that a class does not override returns ISOGATE_UNSUPPORTED.
+// One open sandbox. A function that a class does not override returns ISOGATE_UNSUPPORTED; one that backend.h calls
+// optional is NULL in the plugin's table.
 class Sandbox {
  public:
   Sandbox() = default;
@@ -238,9 +295,11 @@ class Sandbox {
   Sandbox& operator=(const Sandbox&) = delete;
   virtual ~Sandbox() = default;
 
-  // Called before the destructor. It may fail: then the object stays and close may be called again.
+  // Called before the destructor. It may fail: then the object stays and close may be called again, unless the
+  // status is ISOGATE_NO_SANDBOX.
   virtual void close(const Call&, uint32_t /*mode*/) {}
-  // An Error, unless it is ISOGATE_LOST, asserts that nothing was started.
+  // An Error asserts that nothing was started, unless it is ISOGATE_LOST or a StreamError. Any other exception is
+  // ISOGATE_LOST.
   virtual void exec(const Call&, const isogate_exec_request&, isogate_exec_result&) { lacks("run programs"); }
   virtual void read(const Call&, const isogate_file_request&, isogate_entry&) { lacks("read files"); }
   virtual uint64_t write(const Call&, const isogate_file_request&) { lacks("write files"); }
@@ -293,6 +352,11 @@ class Backend {
 
   virtual void probe(const Call&, isogate_probe&) = 0;
   virtual std::unique_ptr<Sandbox> open(const Call&, const isogate_sandbox_spec&, isogate_sandbox_info&) = 0;
+  // open() with ISOGATE_OPEN_ATTACH_ONLY or ISOGATE_OPEN_RUNNING_ONLY, which never creates a sandbox. By default
+  // there is none: right if nothing outlives the host. Else override it together with enumerate().
+  virtual std::unique_ptr<Sandbox> attach(const Call&, const isogate_sandbox_spec&, isogate_sandbox_info&) {
+    throw Error(ISOGATE_NO_SANDBOX, "there is no such sandbox");
+  }
   virtual void enumerate(const Call&, const RecordSink&) {}  // nothing outlives the host
   virtual Orphans* orphans() { return nullptr; }             // null: it leaves nothing behind, or cannot tell
 };
@@ -313,6 +377,53 @@ struct Plugin {
 };
 
 namespace detail {
+
+inline void refuse_unknown(const char* what, uint32_t bits) {
+  if (bits == 0) return;
+  char number[16];
+  std::snprintf(number, sizeof number, " 0x%x", bits);
+  throw Error(ISOGATE_INVALID_ARGUMENT,
+              std::string(what) + number + ": the gateway is probably newer than this backend's plugin");
+}
+
+inline void check_request(const isogate_sandbox_spec& spec) {
+  constexpr uint32_t kFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN |
+                              ISOGATE_OPEN_RUNNING_ONLY;
+  refuse_unknown("the sandbox's specification has unknown flags", spec.flags & ~kFlags);
+  refuse_unknown("the sandbox's specification has unknown fields", spec.reserved);
+  if (spec.egress > ISOGATE_EGRESS_ALLOW)
+    throw Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has an unknown egress");
+  check_well_formed(limits_of(spec));
+}
+
+inline void check_request(const isogate_exec_request& request) {
+  constexpr uint32_t kFlags = ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR;
+  refuse_unknown("the request has unknown flags", request.flags & ~kFlags);
+  refuse_unknown("the request has unknown fields", request.reserved);
+  check_well_formed(limits_of(request));
+}
+
+inline void check_request(const isogate_file_request& request) {
+  constexpr uint32_t kFlags = ISOGATE_FILE_APPEND | ISOGATE_FILE_DURABLE | ISOGATE_FILE_EXCLUSIVE |
+                              ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN |
+                              ISOGATE_FILE_REPLACE;
+  refuse_unknown("the request has unknown flags", request.flags & ~kFlags);
+  refuse_unknown("the mode has more than permission bits", request.mode & ~0777u);
+  if (request.scope > ISOGATE_SCOPE_SANDBOX)
+    throw Error(ISOGATE_INVALID_ARGUMENT, "the request has an unknown scope");
+}
+
+inline void check_request(const isogate_connect_request& request) {
+  refuse_unknown("the request has unknown flags", request.flags);
+  refuse_unknown("the request has unknown fields", request.reserved);
+}
+
+template <typename T>
+T import_request(const T* from) {
+  const T own = import_struct(from);
+  check_request(own);
+  return own;
+}
 
 template <typename T>
 void export_struct(const T& own, T* to) {
@@ -336,7 +447,10 @@ isogate_status guard(isogate_error* error, Body body) noexcept {
   } catch (const Error& e) {
     return fill(error, e.status() == ISOGATE_OK ? ISOGATE_INTERNAL : e.status(), e.os_errno(), e.what());
   } catch (const std::system_error& e) {
-    return fill(error, ISOGATE_IO, e.code().value(), e.what());
+    const auto& category = e.code().category();
+    const bool is_errno = category == std::generic_category() || category == std::system_category();
+    return is_errno ? fill(error, status_of(e.code().value()), e.code().value(), e.what())
+                    : fill(error, ISOGATE_IO, 0, e.what());
   } catch (const std::bad_alloc&) {
     return fill(error, ISOGATE_RESOURCE_EXHAUSTED, ENOMEM, "out of memory");
   } catch (const std::exception& e) {
@@ -346,7 +460,7 @@ isogate_status guard(isogate_error* error, Body body) noexcept {
   }
 }
 
-// As guard(), for what runs a program. Any exception but Error is a mistake, which cannot assert that nothing was
+// As guard(), for what runs a program. A StreamError, and any exception but Error, cannot assert that nothing was
 // started: ISOGATE_LOST.
 template <typename Body>
 isogate_status guard_exec(isogate_error* error, Body body) noexcept {
@@ -354,6 +468,8 @@ isogate_status guard_exec(isogate_error* error, Body body) noexcept {
   const isogate_status status = guard(error, [&] {
     try {
       body();
+    } catch (const StreamError&) {
+      throw;
     } catch (const Error& e) {
       meant = e.status() != ISOGATE_OK;
       throw;
@@ -390,7 +506,10 @@ inline isogate_status open(isogate_backend* backend, const isogate_call* call,
                            isogate_sandbox_info* info, isogate_error* error) noexcept {
   return guard(error, [&] {
     isogate_sandbox_info own = import_struct(info);
-    std::unique_ptr<Sandbox> made = of(backend)->open(Call(*call), import_struct(spec), own);
+    const isogate_sandbox_spec asked = import_request(spec);
+    const bool attaches = (asked.flags & (ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_RUNNING_ONLY)) != 0;
+    std::unique_ptr<Sandbox> made = attaches ? of(backend)->attach(Call(*call), asked, own)
+                                             : of(backend)->open(Call(*call), asked, own);
     export_struct(own, info);
     *out = reinterpret_cast<isogate_sandbox*>(made.release());
   });
@@ -398,10 +517,12 @@ inline isogate_status open(isogate_backend* backend, const isogate_call* call,
 
 inline isogate_status close(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
                             isogate_error* error) noexcept {
-  return guard(error, [&] {
+  const isogate_status status = guard(error, [&] {
+    if (mode > ISOGATE_CLOSE_PURGE) throw Error(ISOGATE_INVALID_ARGUMENT, "the close mode is unknown");
     of(sandbox)->close(Call(*call), mode);
-    delete of(sandbox);
   });
+  if (status == ISOGATE_OK || status == ISOGATE_NO_SANDBOX) delete of(sandbox);
+  return status;
 }
 
 inline isogate_status enumerate(isogate_backend* backend, const isogate_call* call,
@@ -414,7 +535,7 @@ inline isogate_status exec(isogate_sandbox* sandbox, const isogate_call* call,
                            isogate_error* error) noexcept {
   return guard_exec(error, [&] {
     isogate_exec_result own = import_struct(result);
-    of(sandbox)->exec(Call(*call), import_struct(request), own);
+    of(sandbox)->exec(Call(*call), import_request(request), own);
     export_struct(own, result);
   });
 }
@@ -424,7 +545,7 @@ isogate_status look(isogate_sandbox* sandbox, const isogate_call* call, const is
                     isogate_entry* entry, isogate_error* error) noexcept {
   return guard(error, [&] {
     isogate_entry own = import_struct(entry);
-    (of(sandbox)->*Verb)(Call(*call), import_struct(request), own);
+    (of(sandbox)->*Verb)(Call(*call), import_request(request), own);
     export_struct(own, entry);
   });
 }
@@ -432,19 +553,19 @@ isogate_status look(isogate_sandbox* sandbox, const isogate_call* call, const is
 template <void (Sandbox::*Verb)(const Call&, const isogate_file_request&)>
 isogate_status change(isogate_sandbox* sandbox, const isogate_call* call, const isogate_file_request* request,
                       isogate_error* error) noexcept {
-  return guard(error, [&] { (of(sandbox)->*Verb)(Call(*call), import_struct(request)); });
+  return guard(error, [&] { (of(sandbox)->*Verb)(Call(*call), import_request(request)); });
 }
 
 inline isogate_status write(isogate_sandbox* sandbox, const isogate_call* call,
                             const isogate_file_request* request, uint64_t* written,
                             isogate_error* error) noexcept {
-  return guard(error, [&] { *written = of(sandbox)->write(Call(*call), import_struct(request)); });
+  return guard(error, [&] { *written = of(sandbox)->write(Call(*call), import_request(request)); });
 }
 
 inline isogate_status list(isogate_sandbox* sandbox, const isogate_call* call,
                            const isogate_file_request* request, const isogate_entry_sink* sink,
                            isogate_error* error) noexcept {
-  return guard(error, [&] { of(sandbox)->list(Call(*call), import_struct(request), EntrySink(*sink)); });
+  return guard(error, [&] { of(sandbox)->list(Call(*call), import_request(request), EntrySink(*sink)); });
 }
 
 inline isogate_status evidence(isogate_sandbox* sandbox, const isogate_call* call,
@@ -459,7 +580,7 @@ inline isogate_status evidence(isogate_sandbox* sandbox, const isogate_call* cal
 
 inline isogate_status connect(isogate_sandbox* sandbox, const isogate_call* call,
                               const isogate_connect_request* request, isogate_error* error) noexcept {
-  return guard(error, [&] { of(sandbox)->connect(Call(*call), import_struct(request)); });
+  return guard(error, [&] { of(sandbox)->connect(Call(*call), import_request(request)); });
 }
 
 inline isogate_status list_orphans(isogate_backend* backend, const isogate_call* call,
@@ -469,7 +590,10 @@ inline isogate_status list_orphans(isogate_backend* backend, const isogate_call*
 
 inline isogate_status remove_orphan(isogate_backend* backend, const isogate_call* call,
                                     isogate_str sandbox_id, uint32_t flags, isogate_error* error) noexcept {
-  return guard(error, [&] { of(backend)->orphans()->remove(Call(*call), view(sandbox_id), flags); });
+  return guard(error, [&] {
+    refuse_unknown("the request has unknown flags", flags & ~ISOGATE_ORPHANS_RUNNING);
+    of(backend)->orphans()->remove(Call(*call), view(sandbox_id), flags);
+  });
 }
 
 inline constexpr isogate_orphans kOrphans = {
@@ -497,7 +621,7 @@ isogate_status kept_exec(isogate_sandbox* sandbox, const isogate_call* call,
                          isogate_exec_result* result, isogate_error* error) noexcept {
   return guard_exec(error, [&] {
     isogate_exec_result own = import_struct(result);
-    (of(sandbox)->*Verb)(Call(*call), import_struct(request), import_struct(kept), own);
+    (of(sandbox)->*Verb)(Call(*call), import_request(request), import_struct(kept), own);
     export_struct(own, result);
   });
 }
@@ -509,14 +633,23 @@ inline constexpr isogate_kept_execs kKeptExecs = {
     .rejoin = &kept_exec<&Sandbox::rejoin>,
 };
 
-inline const void* get_extension(isogate_backend* backend, const char* id) noexcept {
-  if (std::string_view(id) == ISOGATE_DISK_EXTENSION) return &kDisk;
-  if (std::string_view(id) == ISOGATE_EXEC_EXTENSION) return &kKeptExecs;
-  const bool orphans = std::string_view(id) == ISOGATE_ORPHANS_EXTENSION;
-  return orphans && of(backend)->orphans() != nullptr ? &kOrphans : nullptr;
+// Whether Class, which is dependent, overrides function `f` of Base: then &Class::f has another type, or is not
+// accessible.
+#define ISOGATE_DETAIL_OVERRIDES(Class, Base, f) \
+  (!requires { requires std::is_same_v<decltype(&Class::f), decltype(&Base::f)>; })
+
+template <typename S>
+const void* get_extension(isogate_backend* backend, const char* id) noexcept {
+  const std::string_view wanted(id);
+  constexpr bool kHasDisk = ISOGATE_DETAIL_OVERRIDES(S, Sandbox, disk_use);
+  constexpr bool kKeeps =
+      ISOGATE_DETAIL_OVERRIDES(S, Sandbox, start_kept) && ISOGATE_DETAIL_OVERRIDES(S, Sandbox, rejoin);
+  if (wanted == ISOGATE_DISK_EXTENSION) return kHasDisk ? &kDisk : nullptr;
+  if (wanted == ISOGATE_EXEC_EXTENSION) return kKeeps ? &kKeptExecs : nullptr;
+  return wanted == ISOGATE_ORPHANS_EXTENSION && of(backend)->orphans() != nullptr ? &kOrphans : nullptr;
 }
 
-template <typename B>
+template <typename B, typename S>
 inline constexpr isogate_backend_api kApi = {
     .struct_size = sizeof(isogate_backend_api),
     .reserved = 0,
@@ -531,17 +664,22 @@ inline constexpr isogate_backend_api kApi = {
     .write = &write,
     .list = &list,
     .stat = &look<&Sandbox::stat>,
-    .mkdir = &change<&Sandbox::mkdir>,
-    .move = &change<&Sandbox::move>,
-    .remove = &change<&Sandbox::remove>,
-    .evidence = &evidence,
-    .get_extension = &get_extension,
-    .watch = &change<&Sandbox::watch>,
-    .connect = &connect,
+    .mkdir = ISOGATE_DETAIL_OVERRIDES(S, Sandbox, mkdir) ? &change<&Sandbox::mkdir> : nullptr,
+    .move = ISOGATE_DETAIL_OVERRIDES(S, Sandbox, move) ? &change<&Sandbox::move> : nullptr,
+    .remove = ISOGATE_DETAIL_OVERRIDES(S, Sandbox, remove) ? &change<&Sandbox::remove> : nullptr,
+    .evidence = ISOGATE_DETAIL_OVERRIDES(S, Sandbox, evidence) ? &evidence : nullptr,
+    .get_extension = &get_extension<S>,
+    .watch = ISOGATE_DETAIL_OVERRIDES(S, Sandbox, watch) ? &change<&Sandbox::watch> : nullptr,
+    .connect = ISOGATE_DETAIL_OVERRIDES(S, Sandbox, connect) ? &connect : nullptr,
 };
 
-template <typename B>
+template <typename B, typename S>
 constexpr isogate_plugin describe(const Plugin& p) {
+  static_assert(std::is_base_of_v<Backend, B> && std::is_base_of_v<Sandbox, S>,
+                "ISOGATE_EXPORT_BACKEND names the backend's class, then that of its sandboxes");
+  static_assert(ISOGATE_DETAIL_OVERRIDES(B, Backend, attach) ||
+                    !ISOGATE_DETAIL_OVERRIDES(B, Backend, enumerate),
+                "what enumerate() lists must be found by attach(): override both");
   return {ISOGATE_ABI_MAGIC,
           ISOGATE_ABI_MAJOR,
           0,
@@ -557,17 +695,20 @@ constexpr isogate_plugin describe(const Plugin& p) {
           p.vendor,
           p.license,
           p.config_schema_json,
-          &kApi<B>};
+          &kApi<B, S>};
 }
+
+#undef ISOGATE_DETAIL_OVERRIDES
 
 }  // namespace detail
 }  // namespace isogate::sdk
 
-// At the end of one source file: ISOGATE_EXPORT_BACKEND(MyBackend, .id = "com.example.mine", .version =
-// "1.0.0", …fields of sdk::Plugin, in their order).
-#define ISOGATE_EXPORT_BACKEND(Type, ...)                                                                  \
+// At the end of one source file: ISOGATE_EXPORT_BACKEND(MyBackend, MySandbox, .id = "com.example.mine", .version =
+// "1.0.0", …fields of sdk::Plugin, in their order). MySandbox is the class of all its sandboxes: what it does not
+// override is left out of the plugin.
+#define ISOGATE_EXPORT_BACKEND(BackendClass, SandboxClass, ...)                                            \
   ISOGATE_EXPORT const isogate_plugin* isogate_plugin_entry(uint32_t, uint32_t) {                          \
     static constexpr isogate_plugin kPlugin =                                                              \
-        ::isogate::sdk::detail::describe<Type>(::isogate::sdk::Plugin{__VA_ARGS__});                       \
+        ::isogate::sdk::detail::describe<BackendClass, SandboxClass>(::isogate::sdk::Plugin{__VA_ARGS__}); \
     return &kPlugin;                                                                                       \
   }
