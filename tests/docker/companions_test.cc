@@ -176,7 +176,7 @@ TEST_F(WithCompanions, ARefusedCreationCountsAndANameThatIsStillInUseDoesNot) {
   Caller(gateway, "a").run("true");
   ASSERT_TRUE(has_companions(1)) << gateway.log();
   proxy.fail_all(create, Fault::kError);
-  engine_->remove(only("companion").at("Id"), true, true, usual());
+  engine_->remove(only("companion").at("Id"), usual());
   EXPECT_TRUE(gateway.logs("is not up: cannot create container", 20)) << gateway.log();
   proxy.fail_all(create, Fault::kReset);
   EXPECT_TRUE(gateway.logs("is looked at again in 5 s: cannot create container", 20)) << gateway.log();
