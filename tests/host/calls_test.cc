@@ -17,7 +17,7 @@ using ipc::FileVerb;
 using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-class Calls : public testing::Test {
+class HostCalls : public testing::Test {
  protected:
   void SetUp() override {
     ISOGATE_NEEDS_TRUSTED_BUILD_DIR();
@@ -39,7 +39,7 @@ class Calls : public testing::Test {
   std::unique_ptr<HostProcess> host_;
 };
 
-TEST_F(Calls, RunAnExecToItsEnd) {
+TEST_F(HostCalls, RunAnExecToItsEnd) {
   ipc::Reply reply = host_->exec({"exit", "43"});
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
   EXPECT_EQ(std::get<isogate_exec_result>(reply.value).exit_code, 43);
@@ -47,7 +47,7 @@ TEST_F(Calls, RunAnExecToItsEnd) {
   EXPECT_EQ(std::get<isogate_exec_result>(reply.value).term_signal, 15);
 }
 
-TEST_F(Calls, RunAtTheSameTime) {
+TEST_F(HostCalls, RunAtTheSameTime) {
   auto begin = Clock::now();
   std::vector<uint64_t> ids;
   for (int i = 0; i < 20; ++i) ids.push_back(host_->start_exec({"sleep", "500"}));
@@ -55,7 +55,7 @@ TEST_F(Calls, RunAtTheSameTime) {
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
 }
 
-TEST_F(Calls, AreCancelledThroughTheirEvent) {
+TEST_F(HostCalls, AreCancelledThroughTheirEvent) {
   auto event = make_event();
   uint64_t id = host_->start_exec({"sleep", "60000"}, event->get());
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -65,7 +65,7 @@ TEST_F(Calls, AreCancelledThroughTheirEvent) {
   EXPECT_EQ(std::get<isogate_exec_result>(reply->value).flags, ISOGATE_RESULT_KILLED);
 }
 
-TEST_F(Calls, CloseTheirDescriptorsBeforeTheyAnswer) {
+TEST_F(HostCalls, CloseTheirDescriptorsBeforeTheyAnswer) {
   ipc::ExecCall exec = exec_call({"sleep", "100"});
   auto pipe = make_pipe();
   exec.std_out = std::move(pipe->write);
@@ -76,7 +76,7 @@ TEST_F(Calls, CloseTheirDescriptorsBeforeTheyAnswer) {
 }
 
 // The program may have run: "nothing was started" is not believed of a plugin that contradicts itself.
-TEST_F(Calls, ThatNobodyCancelledAreLostWhereThePluginSaysTheyWere) {
+TEST_F(HostCalls, ThatNobodyCancelledAreLostWhereThePluginSaysTheyWere) {
   const auto says_cancelled = [] { return exec_call({"fail", std::to_string(ISOGATE_CANCELLED)}); };
   expect_refused(host_->call(says_cancelled()), ISOGATE_LOST, "CANCELLED, though nobody cancelled it");
   ipc::ExecCall cancelled = says_cancelled();
@@ -88,14 +88,14 @@ TEST_F(Calls, ThatNobodyCancelledAreLostWhereThePluginSaysTheyWere) {
   expect_refused(host_->call(std::move(late)), ISOGATE_CANCELLED, "as asked");
 }
 
-TEST_F(Calls, EndWithTheChannelWhenThePluginCrashes) {
+TEST_F(HostCalls, EndWithTheChannelWhenThePluginCrashes) {
   uint64_t sleeping = host_->start_exec({"sleep", "60000"});
   host_->start_exec({"crash"});
   EXPECT_FALSE(host_->reply_to(sleeping).has_value());
   EXPECT_EQ(host_->exit_code(), -SIGSEGV);
 }
 
-TEST_F(Calls, BringThePluginsMessageFitToRead) {
+TEST_F(HostCalls, BringThePluginsMessageFitToRead) {
   expect_refused(host_->exec({"fail", "3"}), ISOGATE_ALREADY_EXISTS, "as asked");
   EXPECT_EQ(host_->exec({"fail", "3"}).os_errno, 5);
   expect_refused(host_->exec({"fail", "99"}), ISOGATE_LOST, "unknown status 99: as asked");
@@ -107,7 +107,7 @@ TEST_F(Calls, BringThePluginsMessageFitToRead) {
   EXPECT_TRUE(garbled.message.starts_with("\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD \xEF\xBF\xBD"));
 }
 
-TEST_F(Calls, RefuseEndsThatNoProgramCanHave) {
+TEST_F(HostCalls, RefuseEndsThatNoProgramCanHave) {
   expect_refused(host_->exec({"exit", "256"}), ISOGATE_LOST, "no program can have");
   expect_refused(host_->exec({"exit", "-1"}), ISOGATE_LOST, "no program can have");
   expect_refused(host_->exec({"signal", "65"}), ISOGATE_LOST, "no program can have");
@@ -115,7 +115,7 @@ TEST_F(Calls, RefuseEndsThatNoProgramCanHave) {
   EXPECT_EQ(host_->exec({"not-started", "127"}).status, ISOGATE_OK);
 }
 
-TEST_F(Calls, BringNoNumberThatCannotBe) {
+TEST_F(HostCalls, BringNoNumberThatCannotBe) {
   const ipc::Reply reply = host_->exec({"endless"});
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
   const auto& end = std::get<isogate_exec_result>(reply.value);
@@ -124,11 +124,11 @@ TEST_F(Calls, BringNoNumberThatCannotBe) {
   EXPECT_EQ(end.max_rss_bytes, 0u);
 }
 
-TEST_F(Calls, RefuseAReadOfWhatIsNoFile) {
+TEST_F(HostCalls, RefuseAReadOfWhatIsNoFile) {
   expect_refused(host_->file(FileVerb::kRead, "as-directory"), ISOGATE_INTERNAL, "no regular file");
 }
 
-TEST_F(Calls, ProbeWithinWhatTheDescriptorPromised) {
+TEST_F(HostCalls, ProbeWithinWhatTheDescriptorPromised) {
   ipc::Reply reply = host_->call(ipc::ProbeCall{});
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
   const auto& probe = std::get<ipc::Probe>(reply.value);
@@ -137,7 +137,7 @@ TEST_F(Calls, ProbeWithinWhatTheDescriptorPromised) {
   EXPECT_EQ(probe.detail, "ready to run");
 }
 
-class Boastful : public Calls {
+class Boastful : public HostCalls {
  protected:
   Boastful() { plugin_ = "boasts"; }
 };
@@ -146,7 +146,7 @@ TEST_F(Boastful, ProbeIsADefect) {
   expect_refused(host_->call(ipc::ProbeCall{}), ISOGATE_INTERNAL, "descriptor does not: ports");
 }
 
-class KeepsNothing : public Calls {
+class KeepsNothing : public HostCalls {
  protected:
   KeepsNothing() { plugin_ = "keeps_nothing"; }
 };
@@ -155,7 +155,7 @@ TEST_F(KeepsNothing, ProbeIsADefect) {
   expect_refused(host_->call(ipc::ProbeCall{}), ISOGATE_INTERNAL, "claims kept_execs, but");
 }
 
-class Remoter : public Calls {
+class Remoter : public HostCalls {
  protected:
   Remoter() { plugin_ = "remoter"; }
 };
@@ -164,7 +164,7 @@ TEST_F(Remoter, ProbeIsADefect) {
   expect_refused(host_->call(ipc::ProbeCall{}), ISOGATE_INTERNAL, "remoter locality");
 }
 
-TEST_F(Calls, ReadWriteAndLookAtFiles) {
+TEST_F(HostCalls, ReadWriteAndLookAtFiles) {
   std::string body;
   ipc::Reply reply = host_->file(FileVerb::kRead, "a/b", &body);
   EXPECT_EQ(body, "a/b");
@@ -189,7 +189,7 @@ TEST_F(Calls, ReadWriteAndLookAtFiles) {
   EXPECT_EQ(std::get<ipc::Written>(host_->reply_to(id)->value).bytes, 5u);
 }
 
-TEST_F(Calls, OfAWriteWhoseBodyIsCutOffAreCancelled) {
+TEST_F(HostCalls, OfAWriteWhoseBodyIsCutOffAreCancelled) {
   auto pipe = make_pipe();
   auto event = make_event();
   ipc::FileCall write;
@@ -205,7 +205,7 @@ TEST_F(Calls, OfAWriteWhoseBodyIsCutOffAreCancelled) {
   expect_refused(*host_->reply_to(id), ISOGATE_CANCELLED, "cut off");
 }
 
-TEST_F(Calls, SayWhatThePluginLeavesOut) {
+TEST_F(HostCalls, SayWhatThePluginLeavesOut) {
   expect_refused(host_->file(FileVerb::kMkdir, "d"), ISOGATE_UNSUPPORTED,
                  "the backend cannot make directories");
   expect_refused(host_->file(FileVerb::kMove, "d"), ISOGATE_UNSUPPORTED, "move files");
@@ -213,7 +213,7 @@ TEST_F(Calls, SayWhatThePluginLeavesOut) {
   expect_refused(host_->file(FileVerb::kWatch, "d"), ISOGATE_UNSUPPORTED, "watch directories");
 }
 
-TEST_F(Calls, ListAnyNumberOfEntries) {
+TEST_F(HostCalls, ListAnyNumberOfEntries) {
   std::string stream;
   ipc::Reply reply = host_->file(FileVerb::kList, "20000", &stream);
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
@@ -226,13 +226,13 @@ TEST_F(Calls, ListAnyNumberOfEntries) {
   EXPECT_TRUE(rest.empty());
 }
 
-TEST_F(Calls, RefuseNamesThatAreNotInsideTheDirectory) {
+TEST_F(HostCalls, RefuseNamesThatAreNotInsideTheDirectory) {
   std::string stream;
   expect_refused(host_->file(FileVerb::kList, "evil", &stream), ISOGATE_INTERNAL, "not inside the directory");
   EXPECT_EQ(stream, "");
 }
 
-TEST_F(Calls, OfAnUnreadListingAreCancelledOrEndWithTheReader) {
+TEST_F(HostCalls, OfAnUnreadListingAreCancelledOrEndWithTheReader) {
   auto event = make_event();
   auto list = [&](Fd out) {
     ipc::FileCall call;
@@ -253,7 +253,7 @@ TEST_F(Calls, OfAnUnreadListingAreCancelledOrEndWithTheReader) {
   expect_refused(*host_->reply_to(id), ISOGATE_CANCELLED, "cancelled");
 }
 
-TEST_F(Calls, EnumerateWhatThePluginFinds) {
+TEST_F(HostCalls, EnumerateWhatThePluginFinds) {
   auto pipe = make_pipe();
   ipc::EnumerateCall enumerate;
   enumerate.out = std::move(pipe->write);
@@ -268,7 +268,7 @@ TEST_F(Calls, EnumerateWhatThePluginFinds) {
   EXPECT_TRUE(rest.empty());
 }
 
-TEST_F(Calls, ListAndRemoveOrphans) {
+TEST_F(HostCalls, ListAndRemoveOrphans) {
   auto pipe = make_pipe();
   ipc::OrphansCall list;
   list.out = std::move(pipe->write);
@@ -292,7 +292,7 @@ TEST_F(Calls, ListAndRemoveOrphans) {
   expect_refused(host_->call(std::move(none)), ISOGATE_NOT_FOUND, "nothing is left of it");
 }
 
-TEST_F(Calls, BringEvidence) {
+TEST_F(HostCalls, BringEvidence) {
   ipc::EvidenceCall evidence;
   evidence.sandbox_id = kBox;
   evidence.gateway_port = 9090;
@@ -303,7 +303,7 @@ TEST_F(Calls, BringEvidence) {
   EXPECT_STREQ(std::get<isogate_evidence>(reply.value).boot_id, "boot");
 }
 
-TEST_F(Calls, RefuseEvidenceWithMalformedLimits) {
+TEST_F(HostCalls, RefuseEvidenceWithMalformedLimits) {
   for (const uint32_t port : {1u, 2u}) {
     ipc::EvidenceCall evidence;
     evidence.sandbox_id = kBox;
@@ -312,7 +312,7 @@ TEST_F(Calls, RefuseEvidenceWithMalformedLimits) {
   }
 }
 
-class OlderPlugin : public Calls {
+class OlderPlugin : public HostCalls {
  protected:
   OlderPlugin() { plugin_ = "shorter"; }
 };
@@ -336,7 +336,7 @@ TEST_F(OlderPlugin, ServesWithWhatItKnows) {
       << "a plugin that cannot list sandboxes leaves none";
 }
 
-class OlderExtension : public Calls {
+class OlderExtension : public HostCalls {
  protected:
   OlderExtension() { plugin_ = "short_extension"; }
 };
@@ -353,14 +353,14 @@ TEST_F(OlderExtension, ServesWithTheFunctionsThatItHas) {
   expect_refused(host_->call(std::move(remove)), ISOGATE_INTERNAL, "lacks a function");
 }
 
-class NewerPlugin : public Calls {
+class NewerPlugin : public HostCalls {
  protected:
   NewerPlugin() { plugin_ = "longer"; }
 };
 
 TEST_F(NewerPlugin, ServesAsAnyOther) { EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_OK); }
 
-class Echo : public Calls {
+class Echo : public HostCalls {
  protected:
   void SetUp() override {
     ISOGATE_NEEDS_TRUSTED_BUILD_DIR();
