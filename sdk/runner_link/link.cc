@@ -1,6 +1,6 @@
 #include "link.h"
 
-#include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -361,10 +361,11 @@ std::shared_ptr<RunnerLink> RunnerLink::connect(std::unique_ptr<RunnerStream> st
 }
 
 std::string read_text(RunnerLink& link, const Call& call, std::string_view path) {
-  std::string text(16384, '\0');  // less than a pipe holds
-  std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) fail_with_errno("cannot make a pipe", errno);
-  const link::Descriptor reader(pipe[0]), writer(pipe[1]);
+  std::string text(16384, '\0');  // less than a socket holds; a pipe may hold but a page
+  std::array<int, 2> pair{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
+    fail_with_errno("cannot make a pair of sockets", errno);
+  const link::Descriptor reader(pair[0]), writer(pair[1]);
   const isogate_file_request request{.struct_size = sizeof(isogate_file_request),
                                      .scope = ISOGATE_SCOPE_SANDBOX,
                                      .path = str(path),
@@ -374,9 +375,8 @@ std::string read_text(RunnerLink& link, const Call& call, std::string_view path)
   isogate_entry entry{};
   entry.struct_size = sizeof entry;
   link.read(call, request, entry);
-  // All of it is in the pipe, whoever still has its other end open.
-  if (::fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) fail_with_errno("cannot read a pipe", errno);
-  const ssize_t size = ::read(reader.get(), text.data(), text.size());
+  // All of it is in the socket, whoever still has its other end open.
+  const ssize_t size = ::recv(reader.get(), text.data(), text.size(), MSG_DONTWAIT);
   text.resize(size > 0 ? static_cast<size_t>(size) : 0);
   return text;
 }

@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <memory>
+#include <vector>
 
 #include "calls.h"
 #include "peer.h"
@@ -75,6 +79,39 @@ TEST(RunnerLinkFiles, AReadBringsTheBytesAndTheEntry) {
   EXPECT_EQ(outcome.entry.size, 100u);
   EXPECT_EQ(outcome.entry.mode, 0644u);
   EXPECT_EQ(out.read_all(), "content");
+}
+
+// Beyond what the pipes of a user may hold together, each new one holds a page or two.
+TEST(RunnerLinkFiles, ATextIsReadWhereNewPipesAreSmall) {
+  constexpr int kNotTried = 77;
+  constexpr uid_t kUser = 64'321;
+  const std::string text(16384, 'x');
+  Files files;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);  // ends a wait for ever
+    const auto try_it = [&]() noexcept {
+      std::vector<std::unique_ptr<Pipe>> pipes;
+      if (::setresuid(kUser, kUser, kUser) != 0) return kNotTried;
+      do pipes.push_back(std::make_unique<Pipe>());
+      while (pipes.size() < 200 && ::fcntl(pipes.back()->writer, F_SETPIPE_SZ, 1 << 20) > 0);
+      if (const Pipe small; ::fcntl(small.writer, F_GETPIPE_SZ) >= 16384) return kNotTried;
+      return sdk::read_text(*files.link, files.ask.call, "f") == text ? 0 : 1;
+    };
+    const int result = try_it();
+    files.link->close("it is over");
+    ::_exit(result);
+  }
+  files.heard = files.peer.hear();
+  if (files.heard.head.type == ISOGATE_RUNNER_FILE) {
+    files.say(text);
+    files.answer(file_of(text.size()));
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotTried)
+    GTEST_SKIP() << "pipes cannot be made small here";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(RunnerLinkFiles, AWatchBringsBytesUntilItIsCancelled) {
