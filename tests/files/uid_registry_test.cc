@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <set>
 
+#include "tests/eventually.h"
 #include "tests/files/box.h"
 #include "tests/own_machine.h"
 
@@ -24,6 +25,23 @@ std::string id_of(int number) {
 
 constexpr SipKey kKey{0x0706050403020100, 0x0f0e0d0c0b0a0908};
 constexpr const char* kKeyText = "07060504030201000f0e0d0c0b0a0908\n";
+
+// Once it is counted; -1: there is none.
+pid_t start_process_of(uint32_t uid) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(uid, uid, uid) != 0) ::_exit(1);
+    for (;;) ::pause();
+  }
+  const auto is_counted = [&] {
+    const auto running = count_processes(uid);
+    return running && *running > 0;
+  };
+  if (child < 0 || eventually(20, is_counted)) return child;
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  return -1;
+}
 
 uint32_t preferred(std::string_view seed) { return UidRegistry::preferred(kKey, seed); }
 
@@ -318,13 +336,8 @@ TEST_F(UidsOfRoot, AreReleasedOnlyWhenFilesAndProcessesAreGone) {
   ASSERT_OK(make(id_of(1), uid));
   EXPECT_STATUS(registry().release(id_of(1), uid), ISOGATE_UNAVAILABLE);
   ASSERT_OK(Workspace::purge(sandboxes_, id_of(1)));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (::setresuid(uid, uid, uid) != 0) ::_exit(1);
-    ::pause();
-    ::_exit(0);
-  }
-  while (*count_processes(uid) == 0) ::usleep(1000);
+  const pid_t child = start_process_of(uid);
+  ASSERT_GT(child, 0);
   EXPECT_STATUS(registry().release(id_of(1), uid), ISOGATE_UNAVAILABLE);
   ASSERT_OK(end_processes(uid));
   EXPECT_EQ(*count_processes(uid), 0U);
@@ -342,12 +355,8 @@ TEST_F(UidsOfRoot, AreReleasedOnlyWhenFilesAndProcessesAreGone) {
 TEST_F(UidsOfRoot, AreNeitherReleasedNorEndedWhereProcHidesTheirProcesses) {
   constexpr int kNoProc = 77;
   const uint32_t uid = *registry().assign(id_of(1), "agent");
-  const pid_t stray = ::fork();
-  if (stray == 0) {
-    if (::setresuid(uid, uid, uid) != 0) ::_exit(1);
-    for (;;) ::pause();
-  }
-  while (*count_processes(uid) == 0) ::usleep(1000);
+  const pid_t stray = start_process_of(uid);
+  ASSERT_GT(stray, 0);
   bool tried = true;
   for (const int hidepid : {1, 2}) {
     const pid_t child = ::fork();
