@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 
+#include "exchange.h"
+
 namespace isogate::sdk::link {
 
 int milliseconds_to(Clock::time_point until) {
@@ -322,7 +324,7 @@ bool Connection::flush(Pending& call, Bound bound, std::span<const int> fds, boo
   for (size_t done = 0; done < outbox_.size();) {
     if (!alive()) return false;
     const char* from = outbox_.data() + done;
-    const size_t size = outbox_.size() - done;
+    const size_t size = std::min(outbox_.size() - done, may_give_up ? SIZE_MAX : kShort);
     const bool attach = done == 0 && !fds.empty();
     const ssize_t sent =
         attach ? stream_->write_with(from, size, fds.data(), fds.size()) : stream_->write_some(from, size);
@@ -360,19 +362,21 @@ bool Connection::wait_for_room(Pending& call, const Bound& bound) {
 
 // Of what must go out whole, or the connection ends.
 bool Connection::wait_for_rest(Pending& call, Bound& bound, Clock::time_point& whole_by) {
+  const auto cancelled = std::max(patience_.cancelled, patience_.killed);
   auto stalled = Clock::now() + patience_.stalled;
   if (whole_by == kForEver) whole_by = stalled + std::chrono::seconds(outbox_.size() / kLeastPerSecond);
   std::array<pollfd, 2> watched{{{stream_->room_fd(), POLLOUT, 0}, {bound.cancel_fd, POLLIN, 0}}};
   while (alive()) {
     wait(call, Awaits::kRoom, watched, std::min({stalled, whole_by, bound.until, call.ends}));
     if (watched[1].revents != 0 || is_past(bound.until)) {
-      call.ends = std::min(call.ends, Clock::now() + std::max(patience_.cancelled, patience_.killed));
+      call.ends = std::min(call.ends, Clock::now() + cancelled);
       bound = {};
       watched[1].fd = -1;
     }
     if (stream_->is_away()) {
       stalled = Clock::now() + patience_.stalled;
       whole_by = std::max(whole_by, stalled);
+      call.ends = std::max(call.ends, Clock::now() + cancelled);
     }
     const bool slow = is_past(whole_by) || is_past(call.ends);
     if (watched[0].revents != 0 && !slow) return true;

@@ -42,7 +42,8 @@ int milliseconds_to(Clock::time_point until);
 enum class Awaits { kUpdate, kTurn, kRoom };
 
 // What ends the attempt to send, while nothing of it is sent. Once a part is, the rest of it, and whatever
-// else the call sends, has the patience of a cancelled call from then on: after that the connection ends.
+// else the call sends, has the patience of a cancelled call from then on: after that the connection ends. The
+// time in which the stream is away does not count.
 struct Bound {
   int cancel_fd = -1;
   Clock::time_point until = kForEver;

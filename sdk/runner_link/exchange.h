@@ -15,6 +15,8 @@
 
 namespace isogate::sdk::link {
 
+constexpr size_t kShort = 1024;  // bytes that the gateway adds although there is no room
+
 class Exchange {
  public:
   // Bytes to be sent. The caller honors room(), but for short frames, and for the rest of one that it began.

@@ -22,8 +22,7 @@ constexpr int kShortestPause = 50, kLongestPause = 1'000;  // between two attemp
 constexpr std::chrono::seconds kLasting{5};
 constexpr int kMostVoid = 100, kBriefPause = 10, kLongestBriefPause = 200;
 constexpr size_t kWholeFrame = sizeof(isogate_runner_frame) + ISOGATE_RUNNER_MAX_FRAME;
-constexpr size_t kSmall = 1024;  // bytes that are kept although there is no room
-constexpr size_t kMostKept = ISOGATE_RUNNER_KEPT + kWholeFrame + (64u << 10);  // with those
+constexpr size_t kMostKept = ISOGATE_RUNNER_KEPT + kWholeFrame + (64u << 10);  // with short ones
 constexpr uint64_t kFull = UINT64_MAX - 1;  // of an eventfd: it takes nothing more
 
 using Clock = std::chrono::steady_clock;
@@ -169,11 +168,11 @@ ssize_t ResumableStream::receive(char* to, size_t size) {
   return 0;
 }
 
-// Of so many bytes. A frame is taken whole or not at all: who waits for room has sent nothing of it, and may
-// give up. A small one, such as CANCEL, does not wait for room.
+// Of so many bytes. A frame is taken whole or not at all, unless it is a larger EXEC: who waits for room has
+// sent nothing of it, and may give up. A short one, such as CANCEL, does not wait for room.
 size_t ResumableStream::takes(size_t size) const {
   const size_t room = exchange_.room();
-  if (size <= kSmall && exchange_.kept() + size <= kMostKept) return size;
+  if (size <= kShort && exchange_.kept() + size <= kMostKept) return size;
   return room > 0 && size <= kWholeFrame ? size : std::min(size, room);
 }
 

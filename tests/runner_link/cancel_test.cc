@@ -5,9 +5,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "calls.h"
 #include "peer.h"
@@ -129,10 +132,14 @@ TEST(RunnerLinkCancel, ARunnerThatReadsSlowlyHoldsUpNoCancelledCall) {
       peer.expect(ISOGATE_RUNNER_EXEC);
       in.write(std::string(60000, 'x'));
     }
+    const int goes_by = has_begun ? in.reader : peer.fd();
+    int size = 0;
+    EXPECT_TRUE(test::eventually(20, [&] {
+      return ::ioctl(goes_by, FIONREAD, &size) == 0 && (size == 0) == has_begun;
+    })) << "a part of the frame has gone";
     const SlowReader slow(peer, 100ms);
-    std::this_thread::sleep_for(300ms);
     exec.ask.cancel();
-    EXPECT_EQ(done.wait_for(6s), std::future_status::ready);
+    EXPECT_EQ(done.wait_for(20s), std::future_status::ready);
     EXPECT_EQ(done.get().status, has_begun ? ISOGATE_LOST : ISOGATE_UNAVAILABLE);
     EXPECT_NE(link->why().find("too slowly"), std::string::npos) << link->why();
   }
@@ -141,17 +148,17 @@ TEST(RunnerLinkCancel, ARunnerThatReadsSlowlyHoldsUpNoCancelledCall) {
 TEST(RunnerLinkCancel, ARunnerThatReadsTooSlowlyIsLost) {
   Peer peer;
   peer.narrow();
-  auto link = peer.link(0, 2000);
+  auto link = peer.link(0, 4000);
   Exec large({"true"});
   large.user = std::string(60000, 'x');
   auto stuck = large.start(*link);
   const SlowReader slow(peer, 200ms);
-  EXPECT_EQ(stuck.wait_for(9s), std::future_status::ready);
+  EXPECT_EQ(stuck.wait_for(30s), std::future_status::ready);
   EXPECT_EQ(stuck.get().status, ISOGATE_UNAVAILABLE);
   EXPECT_NE(link->why().find("too slowly"), std::string::npos) << link->why();
 }
 
-// A stream that reconnects, and keeps no more of what is to be sent than a small frame.
+// A stream that reconnects, and keeps of what is to be sent short writes, and so many bytes beside.
 class Away final : public sdk::RunnerStream {
  public:
   explicit Away(std::unique_ptr<sdk::RunnerStream> below) : below_(std::move(below)) {}
@@ -159,7 +166,8 @@ class Away final : public sdk::RunnerStream {
   Away(const Away&) = delete;
   Away& operator=(const Away&) = delete;
 
-  void leave() {
+  void leave(size_t takes = 0) {
+    takes_ = takes;
     ::eventfd_write(full_, UINT64_MAX - 1);
     away_ = true;
   }
@@ -172,42 +180,106 @@ class Away final : public sdk::RunnerStream {
   [[nodiscard]] int room_fd() const override { return full_; }
   ssize_t read_some(char* to, size_t size) override { return below_->read_some(to, size); }
   ssize_t write_some(const char* from, size_t size) override {
-    if (!away_ || size < 64) return below_->write_some(from, size);
+    const size_t taken = !away_ || size <= 1024 ? size : std::min<size_t>(size, takes_.exchange(0));
+    if (taken > 0) return below_->write_some(from, taken);
+    refused_ = true;
     errno = EAGAIN;
     return -1;
   }
   void shutdown() override { below_->shutdown(); }
   [[nodiscard]] bool is_away() const override { return away_; }
+  [[nodiscard]] bool has_refused() const { return refused_; }
 
  private:
   const std::unique_ptr<sdk::RunnerStream> below_;
   const int full_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  std::atomic<bool> away_{false};
+  std::atomic<size_t> takes_{0};
+  std::atomic<bool> away_{false}, refused_{false};
+};
+
+struct Leaving {  // a link whose stream can be away
+  explicit Leaving(sdk::link::Patience patience) {
+    peer.send(frame(ISOGATE_RUNNER_HELLO, 0, raw(hello(0))));
+    auto stream = std::make_unique<Away>(peer.client_end(false));
+    away = stream.get();
+    const Ask ask;
+    link = sdk::link::connect(std::move(stream), 5s, ask.call, patience);
+    EXPECT_EQ(peer.hear().head.type, ISOGATE_RUNNER_HELLO);
+  }
+  [[nodiscard]] bool has_refused() const {
+    return test::eventually(20, [this] { return away->has_refused(); });
+  }
+
+  Peer peer;
+  Away* away = nullptr;  // the link's
+  std::shared_ptr<sdk::RunnerLink> link;
 };
 
 TEST(RunnerLinkCancel, InputThatWaitsForAStreamThatIsAwayIsGivenUp) {
-  Peer peer;
-  peer.send(frame(ISOGATE_RUNNER_HELLO, 0, raw(hello(0))));
-  auto stream = std::make_unique<Away>(peer.client_end(false));
-  Away& away = *stream;
-  const Ask ask;
-  const auto link = sdk::link::connect(std::move(stream), 5s, ask.call, {10s, 10s, 100ms});
-  EXPECT_EQ(peer.hear().head.type, ISOGATE_RUNNER_HELLO);
+  Leaving leaving({10s, 10s, 100ms});
   Pipe in;
   Exec exec({"cat"});
   exec.in = in.reader;
-  auto done = exec.start(*link);
-  peer.expect(ISOGATE_RUNNER_EXEC);
-  away.leave();
-  in.write(std::string(1000, 'x'));
-  std::this_thread::sleep_for(50ms);
+  auto done = exec.start(*leaving.link);
+  leaving.peer.expect(ISOGATE_RUNNER_EXEC);
+  leaving.away->leave();
+  in.write(std::string(2000, 'x'));
+  EXPECT_TRUE(leaving.has_refused());
   exec.ask.cancel();
   EXPECT_EQ(done.wait_for(5s), std::future_status::ready);
-  away.come_back();
-  EXPECT_EQ(peer.expect(ISOGATE_RUNNER_CANCEL).head.stream, 1u) << "nothing of the input went before it";
-  peer.send(result_frame(1, killed()));
+  leaving.away->come_back();
+  EXPECT_EQ(leaving.peer.expect(ISOGATE_RUNNER_CANCEL).head.stream, 1u)
+      << "nothing of the input went before it";
+  leaving.peer.send(result_frame(1, killed()));
   EXPECT_EQ(done.get().status, ISOGATE_LOST);
-  EXPECT_TRUE(link->alive());
+  EXPECT_TRUE(leaving.link->alive());
+}
+
+// Together their frames are no longer short.
+TEST(RunnerLinkCancel, ManyCallsCancelledWhileTheStreamIsAwayEndNoOther) {
+  constexpr size_t kOthers = 100;
+  Leaving leaving({100ms, 10s, 100ms});
+  Pipe in;
+  Exec writer({"cat"});
+  writer.in = in.reader;
+  auto writing = writer.start(*leaving.link);
+  leaving.peer.expect(ISOGATE_RUNNER_EXEC);
+  std::vector<std::unique_ptr<Exec>> others;
+  std::vector<std::future<Outcome>> outcomes;
+  for (size_t i = 0; i < kOthers; ++i) {
+    others.push_back(std::make_unique<Exec>(std::vector<std::string>{"sleep"}));
+    outcomes.push_back(others.back()->start(*leaving.link));
+    leaving.peer.expect(ISOGATE_RUNNER_EXEC);
+  }
+  leaving.away->leave();
+  in.write(std::string(2000, 'x'));
+  EXPECT_TRUE(leaving.has_refused());
+  for (const auto& other : others) other->ask.cancel();
+  for (auto& outcome : outcomes) EXPECT_EQ(outcome.get().status, ISOGATE_LOST);
+  writer.ask.cancel();
+  EXPECT_EQ(writing.wait_for(10s), std::future_status::ready) << "it waits for the stream";
+  EXPECT_TRUE(leaving.link->alive()) << leaving.link->why();
+  leaving.away->come_back();
+  EXPECT_EQ(writing.get().status, ISOGATE_LOST);
+  for (size_t i = 0; i < kOthers + 1; ++i) leaving.peer.expect(ISOGATE_RUNNER_CANCEL);
+}
+
+TEST(RunnerLinkCancel, ACallOfWhichAPartIsSentWaitsForAStreamThatIsAway) {
+  Leaving leaving({2s, 1s, 2s});
+  Exec large({"true"});
+  large.user = std::string(60000, 'x');
+  leaving.away->leave(5000);
+  auto done = large.start(*leaving.link);
+  EXPECT_TRUE(leaving.has_refused());
+  large.ask.cancel();
+  EXPECT_EQ(done.wait_for(3s), std::future_status::timeout);
+  EXPECT_TRUE(leaving.link->alive()) << leaving.link->why();
+  leaving.away->come_back();
+  leaving.peer.expect(ISOGATE_RUNNER_EXEC);
+  leaving.peer.expect(ISOGATE_RUNNER_CANCEL);
+  leaving.peer.send(result_frame(1, killed()));
+  EXPECT_EQ(done.get().exec.flags, ISOGATE_RESULT_KILLED);
+  EXPECT_TRUE(leaving.link->alive());
 }
 
 // Both sockets are full: the client reads from the runner although the runner reads nothing.

@@ -100,7 +100,8 @@ class RunnerLink {
   // The verbs of backend.h. When contact is lost, an exec or a change that may have begun throws ISOGATE_LOST, a
   // read or a listing that may have delivered something BrokenOff, and any other call ISOGATE_UNAVAILABLE: it may
   // be repeated. A call that does not end within ten seconds of its cancellation ends the connection; for an exec
-  // the time is `killed` of connect().
+  // the time is `killed` of connect(). While the stream is away, the call ends without the connection; but if a part
+  // of its request is sent, it waits until the stream is back or has ended.
   virtual void exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) = 0;
   virtual void read(const Call& call, const isogate_file_request& request, isogate_entry& entry) = 0;
   virtual uint64_t write(const Call& call, const isogate_file_request& request) = 0;
