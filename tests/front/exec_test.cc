@@ -1,9 +1,13 @@
 #include "gateway/front/exec/exec.h"
 
-#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <future>
+#include <thread>
 
 #include "gateway/front/app.h"
 #include "gateway/front/base/own_fd.h"
+#include "lib/clock.h"
 #include "tests/front/fake_host.h"
 
 namespace isogate::front {
@@ -63,25 +67,30 @@ class ExecTest : public testing::Test {
       if (auto* slot = std::get_if<StartWindow::Slot>(&answer)) held_.push_back(std::move(*slot));
     }
   }
-  // Why it was refused.
-  std::optional<ApiError> refusal_of_exec() {
+  static ExecSpec one(double timeout_sec = 60) {
+    ExecSpec spec;
+    spec.tenant = "tenant";
+    spec.agent = "agent";
+    spec.request_id = "request";
+    spec.timeout_sec = timeout_sec;
+    return spec;
+  }
+  // Why it was refused; none: it has ended, and answer_ is set.
+  std::optional<ApiError> refusal_of(ExecSpec spec = one()) {
     std::optional<ApiError> refusal;
+    answer_.reset();
     const auto work = [&]() -> asio::awaitable<void> {
-      ExecSpec spec;
-      spec.tenant = "tenant";
-      spec.agent = "agent";
-      spec.request_id = "request";
-      spec.timeout_sec = 60;
       Nowhere output;
       Killer killer;
       ByteShare memory;
       try {
-        co_await run_exec(app_, spec, output, killer, memory);
+        answer_ = co_await run_exec(app_, spec, output, killer, memory);
       } catch (const ApiError& error) {
         refusal = error;
       }
     };
     asio::co_spawn(io_, work(), [this](const std::exception_ptr&) { io_.stop(); });
+    io_.restart();
     io_.run_for(30s);
     return refusal;
   }
@@ -93,6 +102,7 @@ class ExecTest : public testing::Test {
   App app_{io_.get_executor(), config(), std::move(*State::open(directory_ + "/front/state.db")),
            *Authenticator::make({}, "", {}), false};
   std::unique_ptr<FakeHost> host_;
+  std::optional<ExecAnswer> answer_;
 };
 
 TEST_F(ExecTest, WaitsForItsPlaceAndItsStartNoLongerThanForOne) {
@@ -102,7 +112,7 @@ TEST_F(ExecTest, WaitsForItsPlaceAndItsStartNoLongerThanForOne) {
   Alarm late(io_.get_executor());
   late.set(2500ms, [&] { std::get<Admission::Ticket>(place).release(); });
   const auto began = steady_clock::now();
-  const auto refusal = refusal_of_exec();
+  const auto refusal = refusal_of();
   const auto took = steady_clock::now() - began;
   ASSERT_TRUE(refusal);
   EXPECT_EQ(refusal->code, Code::kRateLimited) << refusal->message;
@@ -112,10 +122,50 @@ TEST_F(ExecTest, WaitsForItsPlaceAndItsStartNoLongerThanForOne) {
 
 // A backend host that ends cancels its calls, too.
 TEST_F(ExecTest, IsRefusedAndNotKilledWhereNobodyCancelledIt) {
-  host_->exec_status = ISOGATE_CANCELLED;
-  const auto refusal = refusal_of_exec();
+  host_->exec = [](const ipc::ExecCall&) { return ISOGATE_CANCELLED; };
+  const auto refusal = refusal_of();
   ASSERT_TRUE(refusal) << "it is answered as if it had been killed";
   EXPECT_EQ(refusal->code, Code::kBackendUnavailable) << refusal->message;
+}
+
+TEST_F(ExecTest, IsTimedOutThoughItsBackendEndsItBeforeTheGatewayDoes) {
+  std::promise<void> held;
+  host_->exec = [&](const ipc::ExecCall& call) {
+    const steady_clock::time_point deadline(std::chrono::nanoseconds(call.call.deadline_ns));
+    // The front is busy until then, and finds the answer before its own timer.
+    asio::post(io_, [this, &held, deadline] {
+      held.set_value();
+      std::this_thread::sleep_for(100ms);
+      asio::post(io_, [deadline] { std::this_thread::sleep_until(deadline); });
+    });
+    held.get_future().wait();
+    return ISOGATE_CANCELLED;
+  };
+  const auto refusal = refusal_of(one(0.5));
+  EXPECT_FALSE(refusal) << refusal->message;
+  ASSERT_TRUE(answer_);
+  EXPECT_EQ(answer_->outcome, Outcome::kTimedOut);
+}
+
+TEST_F(ExecTest, HasItsFirstDeadlineWhenItIsRejoined) {
+  std::atomic<int64_t> deadline_ns{0};
+  host_->exec = [&](const ipc::ExecCall& call) {
+    deadline_ns = call.call.deadline_ns;
+    return ISOGATE_CANCELLED;
+  };
+  ASSERT_TRUE(refusal_of()) << "its sandbox is open from here on";
+  ExecSpec spec = one(0);
+  spec.kept = std::make_shared<KeptEnds>();
+  spec.kept->detach = or_throw(make_shared_event());
+  spec.kept->input_end = or_throw(make_mark());
+  spec.rejoin.emplace().exec_id = std::string(32, '0');
+  spec.terms.deadline_ms = steady_date_ms() + 20'000;
+  const int64_t expected = std::chrono::nanoseconds(steady_clock::now().time_since_epoch() + 20s).count();
+  const auto refusal = refusal_of(std::move(spec));
+  EXPECT_FALSE(refusal) << refusal->message;
+  ASSERT_TRUE(answer_);
+  EXPECT_TRUE(answer_->goes_on);
+  EXPECT_LT(std::abs(deadline_ns - expected), std::chrono::nanoseconds(5s).count());
 }
 
 }  // namespace

@@ -29,10 +29,10 @@ class FakeHost {
   ~FakeHost() { thread_.join(); }  // the other end is closed by then
 
   std::atomic<int> probes_to_fail{0}, probes{0};
-  std::atomic<int> detached{0}, ended{0};                        // closes, by their mode
-  std::atomic<isogate_status> exec_status{ISOGATE_UNSUPPORTED};  // the answer to each exec
-  // Serves reads of files, in the host's thread; set before the first. ISOGATE_LOST: it never answers.
-  std::function<isogate_status(ipc::FileCall&)> read;
+  std::atomic<int> detached{0}, ended{0};  // closes, by their mode
+  // These answer in the host's thread; set before the first such call.
+  std::function<isogate_status(const ipc::ExecCall&)> exec;
+  std::function<isogate_status(ipc::FileCall&)> read;  // and write; ISOGATE_LOST: it never answers
 
   // Whether the event came before the call was cancelled; -1: none is waited for.
   static bool came(int event, const ipc::CallHeader& call) {
@@ -73,11 +73,12 @@ class FakeHost {
           reply.status = ISOGATE_NO_SANDBOX;
       } else if (const auto* closed = std::get_if<ipc::CloseCall>(&*call)) {
         ++(closed->mode == ISOGATE_CLOSE_DETACH ? detached : ended);
-      } else if (std::holds_alternative<ipc::ExecCall>(*call)) {
-        reply.status = exec_status;
+      } else if (const auto* program = std::get_if<ipc::ExecCall>(&*call)) {
+        reply.status = exec ? exec(*program) : ISOGATE_UNSUPPORTED;
       } else if (auto* file = std::get_if<ipc::FileCall>(&*call)) {
         reply.status = ISOGATE_UNSUPPORTED;  // it counts no disk
-        if (file->verb == ipc::FileVerb::kRead && read) reply.status = read(*file);
+        const bool moves = file->verb == ipc::FileVerb::kRead || file->verb == ipc::FileVerb::kWrite;
+        if (moves && read) reply.status = read(*file);
         if (reply.status == ISOGATE_LOST) continue;
         if (reply.status == ISOGATE_OK) reply.value = ipc::Entry{.type = ISOGATE_ENTRY_REGULAR};
         if (file->verb == ipc::FileVerb::kWatch) reply.status = until_cancelled(file->call);

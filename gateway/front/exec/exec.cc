@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -12,6 +13,7 @@
 #include <boost/asio/write.hpp>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "gateway/front/app.h"
@@ -339,11 +341,12 @@ void Flight::keep() {
 
 void Flight::complete_call() {
   ipc::ExecCall& call = spec_.call;
-  const std::chrono::duration<double> timeout(spec_.timeout_sec);
-  call.call.deadline_ns =
-      (std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(timeout))
-          .time_since_epoch()
-          .count();
+  const int64_t now = steady_date_ms();
+  if (!spec_.rejoin)
+    spec_.terms.deadline_ms = now + static_cast<int64_t>(std::ceil(spec_.timeout_sec * 1000));
+  const std::chrono::milliseconds left(std::max<int64_t>(spec_.terms.deadline_ms - now, 0));
+  deadline_ = std::chrono::steady_clock::now() + left;
+  call.call.deadline_ns = std::chrono::nanoseconds(deadline_.time_since_epoch()).count();
   call.call.request_id = spec_.request_id;
   call.sandbox_id = lease_.sandbox->row.sandbox_id;
   call.exec_id = answer_.exec_id;
@@ -386,14 +389,7 @@ bool Flight::goes_on(const ipc::Reply& reply) const {
 }
 
 void Flight::arm_timer() {
-  if (!spec_.rejoin)
-    spec_.terms.deadline_ms = steady_date_ms() + static_cast<int64_t>(spec_.timeout_sec * 1000);
-  const double left = spec_.rejoin ? static_cast<double>(spec_.terms.deadline_ms - steady_date_ms()) / 1000
-                                   : spec_.timeout_sec;
-  const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
-      std::chrono::duration<double>(std::max(left, 0.0)));
-  deadline_ = std::chrono::steady_clock::now() + timeout;
-  timer_.set(timeout, [this] {
+  timer_.set(deadline_ - std::chrono::steady_clock::now(), [this] {
     timed_out_ = !cancel_->fired();
     kill();
   });
