@@ -132,31 +132,44 @@ TEST_F(SandboxesTest, WhatIsLostInACallIsStoppedWhenIdle) {
 }
 
 TEST_F(SandboxesTest, WhatIsLostInACallThatHangsMayBeIdleForTwiceAsLong) {
-  std::optional<Lease> lease;
+  std::optional<Lease> lease, slow;
   ASSERT_NO_THROW(open(lease));
+  ASSERT_NO_THROW(open(slow, "slow"));
   host_->read = [](ipc::FileCall&) { return ISOGATE_LOST; };
   const auto channel = backends_.find("fake")->channel;
-  ipc::FileCall call;
-  call.verb = ipc::FileVerb::kRead;
-  call.sandbox_id = lease->sandbox->row.sandbox_id;
-  const std::string id = call.sandbox_id;
-  auto cancel = Cancel::make(io_.get_executor());
-  ASSERT_TRUE(cancel.ok());
-  (*cancel)->fire();
-  asio::co_spawn(io_, channel->call(std::move(call), std::move(*cancel)), asio::detached);
-  for (int i = 0; i < 60 && !channel->hangs(id); ++i) {
+  const auto hang = [&](const Lease& in, ipc::FileVerb verb, uint32_t flags) {
+    ipc::FileCall call;
+    call.verb = verb;
+    call.flags = flags;
+    call.sandbox_id = in.sandbox->row.sandbox_id;
+    auto cancel = Cancel::make(io_.get_executor());
+    ASSERT_TRUE(cancel.ok());
+    (*cancel)->fire();
+    asio::co_spawn(io_, channel->call(std::move(call), std::move(*cancel)), asio::detached);
+  };
+  const SandboxPtr lost = lease->sandbox, written = slow->sandbox;
+  hang(*lease, ipc::FileVerb::kRead, 0);
+  hang(*slow, ipc::FileVerb::kWrite, ISOGATE_FILE_DURABLE);
+  const auto both_hang = [&] {
+    return channel->hangs(lost->row.sandbox_id) && channel->hangs(written->row.sandbox_id);
+  };
+  for (int i = 0; i < 60 && !both_hang(); ++i) {
     io_.restart();
     io_.run_for(std::chrono::milliseconds(500));
   }
-  ASSERT_TRUE(channel->hangs(id));
-  const SandboxPtr lost = lease->sandbox;
+  ASSERT_TRUE(both_hang());
+  slow.reset();
   lease->lost(ISOGATE_LOST);
   lease.reset();
-  asio::co_spawn(io_, sandboxes_->upkeep.stop_idle([] { return std::chrono::seconds(2); }), asio::detached);
-  EXPECT_NO_THROW(wait_until([&] { return lost->hangs; }));
+  asio::co_spawn(io_, sandboxes_->upkeep.stop_idle([] { return std::chrono::seconds(5); }), asio::detached);
+  EXPECT_NO_THROW(wait_until([&] { return lost->hangs && written->hangs; }));
   EXPECT_EQ(host_->ended, 0);
   EXPECT_NO_THROW(wait_until([&] { return host_->ended > 0; }));
-  EXPECT_GE(std::chrono::steady_clock::now() - lost->used, std::chrono::seconds(4));
+  EXPECT_GE(std::chrono::steady_clock::now() - lost->used, std::chrono::seconds(10));
+  io_.restart();
+  io_.run_for(std::chrono::seconds(2));
+  EXPECT_EQ(host_->ended, 1) << "a durable write may take its time";
+  EXPECT_FALSE(written->closing);
 }
 
 // Two hosts would take what runs from each other.
