@@ -248,7 +248,11 @@ TEST(Evidence, OwnNamespacesAreKnown) {
 }
 
 TEST(Ports, AreOpenedOnlyInANetworkMeasuredAsAnother) {
-  using Change = std::function<void(isogate_evidence&, uint32_t & locality, Namespaces & host)>;
+  using Change = std::function<void(isogate_evidence&, Claim&, Namespaces & host)>;
+  const auto shares = [](auto& e, auto& c, uint32_t isolation, std::string_view boot_id) {
+    c.isolation = isolation;
+    e.ns_net = kHost.net, boot(e, boot_id);
+  };
   const std::vector<std::pair<const char*, Change>> rows = {
       {"", [](auto&, auto&, auto&) {}},
       {"not measured", [](auto& e, auto&, auto&) { e.flags &= ~ISOGATE_EVIDENCE_MEASURED; }},
@@ -256,31 +260,36 @@ TEST(Ports, AreOpenedOnlyInANetworkMeasuredAsAnother) {
       {"shares this gateway's", [](auto& e, auto&, auto&) { e.ns_net = kHost.net; }},
       {"could not be compared", [](auto&, auto&, auto& host) { host.net = 0; }},
       {"reaches a listener", [](auto& e, auto&, auto&) { e.flags |= ISOGATE_EVIDENCE_REACHED_GATEWAY; }},
-      {"", [](auto&, auto& locality, auto&) { locality = ISOGATE_LOCALITY_CLUSTER; }},
+      {"", [](auto&, auto& c, auto&) { c.locality = ISOGATE_LOCALITY_CLUSTER; }},
       {"",
-       [](auto& e, auto& locality, auto&) {  // the same number on another kernel
-         locality = ISOGATE_LOCALITY_CLUSTER;
+       [](auto& e, auto& c, auto&) {  // the same number on another kernel
+         c.locality = ISOGATE_LOCALITY_CLUSTER;
          e.ns_net = kHost.net;
        }},
       {"not tried",
-       [](auto& e, auto& locality, auto&) {
-         locality = ISOGATE_LOCALITY_GATEWAY;
+       [](auto& e, auto& c, auto&) {
+         c.locality = ISOGATE_LOCALITY_GATEWAY;
          e.flags &= ~ISOGATE_EVIDENCE_NETWORK;
        }},
-      {"", [](auto& e, auto&, auto&) { e.ns_net = kHost.net, boot(e, kOtherBoot); }},  // a virtual machine
-      {"shares this gateway's", [](auto& e, auto&, auto&) { e.ns_net = kHost.net, boot(e, kThisBoot); }},
+      {"", [&](auto& e, auto& c, auto&) { shares(e, c, ISOGATE_ISOLATION_VM, kOtherBoot); }},
+      {"shares this gateway's",
+       [&](auto& e, auto& c, auto&) { shares(e, c, ISOGATE_ISOLATION_VM, kThisBoot); }},
+      {"shares this gateway's",  // its image may have another file there
+       [&](auto& e, auto& c, auto&) { shares(e, c, ISOGATE_ISOLATION_CONTAINER, kOtherBoot); }},
+      {"shares this gateway's",
+       [&](auto& e, auto& c, auto&) { shares(e, c, ISOGATE_ISOLATION_NONE, kOtherBoot); }},
       {"not tried",
-       [](auto& e, auto&, auto&) {
-         e.ns_net = kHost.net, boot(e, kOtherBoot);
+       [&](auto& e, auto& c, auto&) {
+         shares(e, c, ISOGATE_ISOLATION_VM, kOtherBoot);
          e.flags &= ~ISOGATE_EVIDENCE_NETWORK;
        }},
   };
   for (const auto& [says, change] : rows) {
     isogate_evidence evidence = sound();
-    uint32_t locality = ISOGATE_LOCALITY_HOST;
+    Claim claim = strong();
     Namespaces host = kHost;
-    change(evidence, locality, host);
-    const auto obstacle = ports_obstacle(evidence, locality, host);
+    change(evidence, claim, host);
+    const auto obstacle = ports_obstacle(evidence, claim, host);
     EXPECT_EQ(obstacle.has_value(), *says != '\0') << says;
     EXPECT_NE(obstacle.value_or("").find(says), std::string::npos) << obstacle.value_or("");
   }

@@ -167,13 +167,14 @@ std::optional<std::string> evidence_mismatch(const isogate_evidence& evidence, c
   return out.text;
 }
 
-std::optional<std::string> ports_obstacle(const isogate_evidence& evidence, uint32_t locality,
+std::optional<std::string> ports_obstacle(const isogate_evidence& evidence, const Claim& claim,
                                           const Namespaces& host) {
   if ((evidence.flags & ISOGATE_EVIDENCE_MEASURED) == 0 || evidence.ns_net == 0)
     return "its network was not measured";
   if ((evidence.flags & ISOGATE_EVIDENCE_REACHED_GATEWAY) != 0)
     return "it reaches a listener of this gateway, whose network may be its own";
-  if (another_kernel(locality) || same_kernel(evidence, host) == nullptr) {
+  const bool is_vm = claim.isolation == ISOGATE_ISOLATION_VM;
+  if (another_kernel(claim.locality) || (is_vm && same_kernel(evidence, host) == nullptr)) {
     if ((evidence.flags & ISOGATE_EVIDENCE_NETWORK) == 0)
       return "whether it shares this gateway's network was not tried";
     return std::nullopt;

@@ -51,8 +51,8 @@ std::optional<std::string> evidence_mismatch(const isogate_evidence& evidence, c
 
 // Why the gateway may not connect to a port of the sandbox: a listener on its loopback may belong to
 // this gateway, or its host. nullopt: its network was measured and is another one. An unknown network
-// is refused.
-std::optional<std::string> ports_obstacle(const isogate_evidence& evidence, uint32_t locality,
+// is refused. The boot of another kernel proves another network for a virtual machine only.
+std::optional<std::string> ports_obstacle(const isogate_evidence& evidence, const Claim& claim,
                                           const Namespaces& host);
 
 }  // namespace isogate::front

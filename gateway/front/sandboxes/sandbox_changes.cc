@@ -273,7 +273,7 @@ struct SandboxChanges::Opening {
                       .limits_best_effort = config.limits_best_effort,
                       .started_by_root = owner.started_by_root_};
     sandbox.in_force = Limits::of(evidence);
-    sandbox.ports_refused = ports_obstacle(evidence, probe.locality, owner.host_namespaces_).value_or("");
+    sandbox.ports_refused = ports_obstacle(evidence, claim, owner.host_namespaces_).value_or("");
     const auto mismatch = evidence_mismatch(evidence, claim, owner.host_namespaces_);
     if (!mismatch) co_return;
     log::error("evidence_mismatch",
