@@ -33,7 +33,9 @@ class ActingSandbox : public sdk::Sandbox {
   void connect(const sdk::Call& call, const isogate_connect_request&) override { act_(call); }
 
  private:
-  void evidence(const sdk::Call&, const isogate_evidence_request&, isogate_evidence&) override {}
+  void evidence(const sdk::Call& call, const isogate_evidence_request&, isogate_evidence&) override {
+    act_(call);
+  }
   const Act& act_;
   int& alive_;
 };
@@ -51,12 +53,13 @@ class WholeSandbox : public ActingSandbox {
 class ForgetfulBackend : public sdk::Backend {
  public:
   ForgetfulBackend(sdk::Host, std::string_view) {}
-  void probe(const sdk::Call&, isogate_probe&) override {}
-  std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec&,
+  void probe(const sdk::Call& call, isogate_probe&) override { act(call); }
+  std::unique_ptr<sdk::Sandbox> open(const sdk::Call& call, const isogate_sandbox_spec&,
                                      isogate_sandbox_info&) override {
+    act(call);
     return std::make_unique<ActingSandbox>(act, alive);
   }
-  Act act;
+  Act act = [](const sdk::Call&) {};
   int alive = 0;
 };
 
@@ -75,7 +78,6 @@ class Wrapped : public testing::Test {
     spec.struct_size = sizeof spec;
     isogate_sandbox_info info{};
     info.struct_size = sizeof info;
-    sandbox_ = nullptr;
     return kTable.open(reinterpret_cast<isogate_backend*>(&backend), &call_, &spec, &sandbox_, &info,
                        &error_);
   }
@@ -96,6 +98,22 @@ class Wrapped : public testing::Test {
     entry.struct_size = sizeof entry;
     return kTable.stat(sandbox_, &call_, &request, &entry, &error_);
   }
+  isogate_status probe() {
+    isogate_probe probe{};
+    probe.struct_size = sizeof probe;
+    return kTable.probe(reinterpret_cast<isogate_backend*>(&backend_), &call_, &probe, &error_);
+  }
+  isogate_status evidence() {
+    isogate_evidence_request request{};
+    request.struct_size = sizeof request;
+    isogate_evidence found{};
+    found.struct_size = sizeof found;
+    return kTable.evidence(sandbox_, &call_, &request, &found, &error_);
+  }
+  isogate_status connect(isogate_connect_request request = {}) {
+    request.struct_size = sizeof request;
+    return kTable.connect(sandbox_, &call_, &request, &error_);
+  }
   isogate_status close(uint32_t mode = ISOGATE_CLOSE_STOP) {
     return kTable.close(sandbox_, &call_, mode, &error_);
   }
@@ -103,8 +121,8 @@ class Wrapped : public testing::Test {
     call_.struct_size = sizeof call_;
     call_.cancel_fd = cancel_.get();
     error_.struct_size = sizeof error_;
-    backend_.act = [this](const sdk::Call&) { ++acts_; };
     ASSERT_EQ(open(backend_), ISOGATE_OK);
+    backend_.act = [this](const sdk::Call&) { ++acts_; };
   }
   void TearDown() override {
     backend_.act = [](const sdk::Call&) {};
@@ -146,7 +164,6 @@ TEST_F(Wrapped, ABackendThatOverridesNoAttachFindsNoSandbox) {
     EXPECT_EQ(open_with_flags(forgetful, flag | ISOGATE_OPEN_KNOWN), ISOGATE_NO_SANDBOX);
     EXPECT_EQ(forgetful.alive, 0);
     AttachingBackend attaching(sdk::Host(kNoHost), "");
-    attaching.act = [](const sdk::Call&) {};
     EXPECT_EQ(open_with_flags(attaching, flag | ISOGATE_OPEN_KNOWN), ISOGATE_OK);
     EXPECT_EQ(close(), ISOGATE_OK);
   }
@@ -161,23 +178,18 @@ TEST_F(Wrapped, NoUnknownRequestReachesAPlugin) {
   const isogate_limit marked[] = {{ISOGATE_LIMIT_PIDS, 1, 1}};
   const uint32_t bit = 1u << 30;
   ForgetfulBackend other(sdk::Host(kNoHost), "");
-  isogate_sandbox* const opened = sandbox_;
   refused(open(other, {.flags = bit}), "unknown flags 0x40000000: the gateway is probably newer");
   refused(open(other, {.egress = ISOGATE_EGRESS_ALLOW + 1}), "unknown egress");
   refused(open(other, {.reserved = 18}), "unknown fields 0x12");
   refused(open(other, {.limits = twice, .limit_count = 2}), "malformed, or there twice");
   EXPECT_EQ(other.alive, 0);
-  sandbox_ = opened;
   refused(exec({.flags = bit}), "unknown flags 0x40000000");
   refused(exec({.reserved = 1}), "unknown fields 0x1");
   refused(exec({.limits = marked, .limit_count = 1}), "malformed");
   refused(stat({.flags = bit}), "unknown flags 0x40000000");
   refused(stat({.scope = ISOGATE_SCOPE_SANDBOX + 1}), "unknown scope");
   refused(stat({.mode = 04755}), "more than permission bits 0x800");
-  isogate_connect_request connect{};
-  connect.struct_size = sizeof connect;
-  connect.flags = 1;
-  refused(kTable.connect(sandbox_, &call_, &connect, &error_), "unknown flags 0x1");
+  refused(connect({.flags = 1}), "unknown flags 0x1");
   refused(close(ISOGATE_CLOSE_PURGE + 1), "close mode");
   EXPECT_EQ(acts_, 0);
 }
@@ -198,26 +210,42 @@ TEST_F(Wrapped, AnExecWhoseStreamFailsIsLost) {
   EXPECT_EQ(exec(), ISOGATE_CANCELLED) << "before anything was started";
 }
 
-TEST_F(Wrapped, AnErrnoHasOneStatusHoweverItIsThrown) {
+TEST_F(Wrapped, AnErrnoIsACallersOnlyInACallOfFilesOrPorts) {
   struct Row {
-    isogate_status of_a_file, of_an_exec;
+    isogate_status of_a_file, of_an_exec, of_the_backend;
     int os_errno;
     Act act;
   };
+  const auto throws = [](int os_errno, const std::error_category& category) -> Act {
+    return [os_errno, &category](const sdk::Call&) { throw std::system_error(os_errno, category); };
+  };
+  const auto &generic = std::generic_category(), &system = std::system_category();
   const std::vector<Row> rows = {
-      {ISOGATE_NOT_FOUND, ISOGATE_NOT_FOUND, ENOENT,
+      {ISOGATE_NOT_FOUND, ISOGATE_NOT_FOUND, ISOGATE_NOT_FOUND, ENOENT,
        [](const sdk::Call&) { sdk::fail_with_errno("cannot open it", ENOENT); }},
-      {ISOGATE_NOT_FOUND, ISOGATE_LOST, ENOENT,
-       [](const sdk::Call&) { throw std::system_error(ENOENT, std::generic_category()); }},
-      {ISOGATE_RESOURCE_EXHAUSTED, ISOGATE_LOST, EAGAIN,
-       [](const sdk::Call&) { throw std::system_error(EAGAIN, std::system_category(), "no thread"); }},
-      {ISOGATE_IO, ISOGATE_LOST, 0, [](const sdk::Call&) { throw std::ios_base::failure("no errno"); }},
+      {ISOGATE_NOT_FOUND, ISOGATE_LOST, ISOGATE_IO, ENOENT, throws(ENOENT, generic)},
+      {ISOGATE_PERMISSION_DENIED, ISOGATE_LOST, ISOGATE_IO, EACCES, throws(EACCES, system)},
+      {ISOGATE_ALREADY_EXISTS, ISOGATE_LOST, ISOGATE_IO, EEXIST, throws(EEXIST, generic)},
+      {ISOGATE_INVALID_ARGUMENT, ISOGATE_LOST, ISOGATE_IO, EINVAL, throws(EINVAL, generic)},
+      {ISOGATE_RESOURCE_EXHAUSTED, ISOGATE_LOST, ISOGATE_IO, ENOSPC, throws(ENOSPC, generic)},
+      {ISOGATE_RESOURCE_EXHAUSTED, ISOGATE_LOST, ISOGATE_RESOURCE_EXHAUSTED, EMFILE, throws(EMFILE, system)},
+      {ISOGATE_RESOURCE_EXHAUSTED, ISOGATE_LOST, ISOGATE_RESOURCE_EXHAUSTED, EAGAIN, throws(EAGAIN, system)},
+      {ISOGATE_IO, ISOGATE_LOST, ISOGATE_IO, 0,
+       [](const sdk::Call&) { throw std::ios_base::failure("no errno"); }},
   };
   for (const Row& row : rows) {
     backend_.act = row.act;
-    EXPECT_EQ(stat(), row.of_a_file) << error_.message;
-    EXPECT_EQ(error_.os_errno, row.os_errno);
-    EXPECT_EQ(exec(), row.of_an_exec) << error_.message;
+    const auto expect = [&](const char* call, isogate_status status, isogate_status expected) {
+      EXPECT_EQ(status, expected) << call << ": " << error_.message;
+      EXPECT_EQ(error_.os_errno, row.os_errno) << call;
+    };
+    expect("stat", stat(), row.of_a_file);
+    expect("connect", connect(), row.of_a_file);
+    expect("exec", exec(), row.of_an_exec);
+    expect("probe", probe(), row.of_the_backend);
+    expect("open", open(backend_), row.of_the_backend);
+    expect("evidence", evidence(), row.of_the_backend);
+    expect("close", close(), row.of_the_backend);
   }
 }
 

@@ -107,7 +107,9 @@ constexpr isogate_status status_of(int os_errno) {
   }
 }
 
-// With status_of(). A std::system_error of the kernel's that your function throws gets the same status.
+// With status_of(): for the functions that are given a path, and connect(). Elsewhere, as in open(), an errno comes
+// from what is the backend's own: throw Error(ISOGATE_IO, …) there. The wrapper knows the difference for a
+// std::system_error of the kernel's that your function throws.
 template <typename Failure = Error>
 [[noreturn]] void fail_with_errno(const std::string& attempt, int os_errno) {
   throw Failure(status_of(os_errno), attempt + ": " + std::generic_category().message(os_errno), os_errno);
@@ -438,8 +440,14 @@ inline isogate_status fill(isogate_error* error, isogate_status status, int os_e
   return status;
 }
 
-// The only place that catches: nothing throws across the ABI.
-template <typename Body>
+// The status for an errno of something that is the backend's own. Only a shortage is worth another try.
+constexpr isogate_status own_status_of(int os_errno) {
+  const bool short_of = os_errno == EMFILE || os_errno == ENFILE || os_errno == ENOMEM || os_errno == EAGAIN;
+  return short_of ? ISOGATE_RESOURCE_EXHAUSTED : ISOGATE_IO;
+}
+
+// The only place that catches: nothing throws across the ABI. `StatusOf`: of a std::system_error's errno.
+template <isogate_status (*StatusOf)(int) = own_status_of, typename Body>
 isogate_status guard(isogate_error* error, Body body) noexcept {
   try {
     body();
@@ -449,7 +457,7 @@ isogate_status guard(isogate_error* error, Body body) noexcept {
   } catch (const std::system_error& e) {
     const auto& category = e.code().category();
     const bool is_errno = category == std::generic_category() || category == std::system_category();
-    return is_errno ? fill(error, status_of(e.code().value()), e.code().value(), e.what())
+    return is_errno ? fill(error, StatusOf(e.code().value()), e.code().value(), e.what())
                     : fill(error, ISOGATE_IO, 0, e.what());
   } catch (const std::bad_alloc&) {
     return fill(error, ISOGATE_RESOURCE_EXHAUSTED, ENOMEM, "out of memory");
@@ -543,7 +551,7 @@ inline isogate_status exec(isogate_sandbox* sandbox, const isogate_call* call,
 template <void (Sandbox::*Verb)(const Call&, const isogate_file_request&, isogate_entry&)>
 isogate_status look(isogate_sandbox* sandbox, const isogate_call* call, const isogate_file_request* request,
                     isogate_entry* entry, isogate_error* error) noexcept {
-  return guard(error, [&] {
+  return guard<status_of>(error, [&] {
     isogate_entry own = import_struct(entry);
     (of(sandbox)->*Verb)(Call(*call), import_request(request), own);
     export_struct(own, entry);
@@ -553,19 +561,19 @@ isogate_status look(isogate_sandbox* sandbox, const isogate_call* call, const is
 template <void (Sandbox::*Verb)(const Call&, const isogate_file_request&)>
 isogate_status change(isogate_sandbox* sandbox, const isogate_call* call, const isogate_file_request* request,
                       isogate_error* error) noexcept {
-  return guard(error, [&] { (of(sandbox)->*Verb)(Call(*call), import_request(request)); });
+  return guard<status_of>(error, [&] { (of(sandbox)->*Verb)(Call(*call), import_request(request)); });
 }
 
 inline isogate_status write(isogate_sandbox* sandbox, const isogate_call* call,
                             const isogate_file_request* request, uint64_t* written,
                             isogate_error* error) noexcept {
-  return guard(error, [&] { *written = of(sandbox)->write(Call(*call), import_request(request)); });
+  return guard<status_of>(error, [&] { *written = of(sandbox)->write(Call(*call), import_request(request)); });
 }
 
 inline isogate_status list(isogate_sandbox* sandbox, const isogate_call* call,
                            const isogate_file_request* request, const isogate_entry_sink* sink,
                            isogate_error* error) noexcept {
-  return guard(error, [&] { of(sandbox)->list(Call(*call), import_request(request), EntrySink(*sink)); });
+  return guard<status_of>(error, [&] { of(sandbox)->list(Call(*call), import_request(request), EntrySink(*sink)); });
 }
 
 inline isogate_status evidence(isogate_sandbox* sandbox, const isogate_call* call,
@@ -580,7 +588,7 @@ inline isogate_status evidence(isogate_sandbox* sandbox, const isogate_call* cal
 
 inline isogate_status connect(isogate_sandbox* sandbox, const isogate_call* call,
                               const isogate_connect_request* request, isogate_error* error) noexcept {
-  return guard(error, [&] { of(sandbox)->connect(Call(*call), import_request(request)); });
+  return guard<status_of>(error, [&] { of(sandbox)->connect(Call(*call), import_request(request)); });
 }
 
 inline isogate_status list_orphans(isogate_backend* backend, const isogate_call* call,
