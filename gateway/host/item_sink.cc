@@ -82,8 +82,12 @@ isogate_status ItemSink::add(Result<std::string> item) {
 
 Result<void> ItemSink::finish(Result<void> called) {
   if (failure_) return *failure_;
-  if (!called) return called;
-  return flush();
+  const auto truncated = [](const Error& error) {
+    return error.status == ISOGATE_RESOURCE_EXHAUSTED && error.os_errno == ENAMETOOLONG;
+  };
+  if (!called && !truncated(called.error())) return called;
+  if (auto flushed = flush(); !flushed) return flushed;
+  return called;
 }
 
 Result<void> ItemSink::flush() {

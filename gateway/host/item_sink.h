@@ -24,7 +24,7 @@ class ItemSink {
   isogate_record_sink records();
 
   // After the plugin's function returned `called`: the failure of an item, else of the function, else of
-  // writing the rest.
+  // writing the rest. Of a listing that is to be marked as truncated (backend.h) the rest is written first.
   Result<void> finish(Result<void> called);
 
  private:

@@ -333,7 +333,7 @@ static isogate_status fixture_write(isogate_sandbox* sandbox, const isogate_call
 static isogate_status fixture_list(isogate_sandbox* sandbox, const isogate_call* call,
                                    const isogate_file_request* request, const isogate_entry_sink* sink,
                                    isogate_error* error) {
-  (void)sandbox, (void)call, (void)error;
+  (void)sandbox, (void)call;
   if (is(request->path, "evil")) {
     isogate_entry entry = {sizeof entry, ISOGATE_ENTRY_REGULAR, 0644, 0, 1, 2, {"../../x", 7}};
     return sink->add(sink->ctx, &entry);
@@ -344,6 +344,11 @@ static isogate_status fixture_list(isogate_sandbox* sandbox, const isogate_call*
     entry.name.len = (uint64_t)snprintf(name, sizeof name, "file-%ld", i);
     isogate_status status = sink->add(sink->ctx, &entry);
     if (status != ISOGATE_OK) return status;
+  }
+  if (memchr(request->path.ptr, '+', request->path.len) != NULL) {
+    const isogate_status status = fail(error, ISOGATE_RESOURCE_EXHAUSTED, "some are too deep");
+    error->os_errno = ENAMETOOLONG;
+    return status;
   }
   return ISOGATE_OK;
 }

@@ -3,7 +3,10 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "isogate/orphans.h"
@@ -213,17 +216,30 @@ TEST_F(HostCalls, SayWhatThePluginLeavesOut) {
   expect_refused(host_->file(FileVerb::kWatch, "d"), ISOGATE_UNSUPPORTED, "watch directories");
 }
 
+void expect_files(std::string_view stream, int count) {
+  for (int i = 0; i < count; ++i) {
+    auto entry = ipc::take_entry(stream);
+    ASSERT_TRUE(entry.ok() && entry->has_value()) << i;
+    ASSERT_EQ((*entry)->name, "file-" + std::to_string(i));
+  }
+  EXPECT_TRUE(stream.empty());
+}
+
 TEST_F(HostCalls, ListAnyNumberOfEntries) {
   std::string stream;
   ipc::Reply reply = host_->file(FileVerb::kList, "20000", &stream);
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
-  std::string_view rest(stream);
-  for (int i = 0; i < 20000; ++i) {
-    auto entry = ipc::take_entry(rest);
-    ASSERT_TRUE(entry.ok() && entry->has_value()) << i;
-    ASSERT_EQ((*entry)->name, "file-" + std::to_string(i));
+  expect_files(stream, 20000);
+}
+
+TEST_F(HostCalls, ListAllThatAPathCanNameWhereSomeAreTooDeep) {
+  for (const int count : {3, 20000}) {
+    std::string stream;
+    const ipc::Reply reply = host_->file(FileVerb::kList, std::to_string(count) + "+", &stream);
+    expect_refused(reply, ISOGATE_RESOURCE_EXHAUSTED, "too deep");
+    EXPECT_EQ(reply.os_errno, ENAMETOOLONG);
+    expect_files(stream, count);
   }
-  EXPECT_TRUE(rest.empty());
 }
 
 TEST_F(HostCalls, RefuseNamesThatAreNotInsideTheDirectory) {
@@ -234,18 +250,21 @@ TEST_F(HostCalls, RefuseNamesThatAreNotInsideTheDirectory) {
 
 TEST_F(HostCalls, OfAnUnreadListingAreCancelledOrEndWithTheReader) {
   auto event = make_event();
-  auto list = [&](Fd out) {
+  auto list = [&](Fd out, const char* path = "1000000") {
     ipc::FileCall call;
     call.call.cancel = Fd(::dup(event->get()));
     call.verb = FileVerb::kList;
     call.sandbox_id = kBox;
-    call.path = "1000000";
+    call.path = path;
     call.body = std::move(out);
     return host_->send(std::move(call));
   };
-  auto gone = make_pipe();
-  gone->read.reset();
-  expect_refused(*host_->reply_to(list(std::move(gone->write))), ISOGATE_IO, "cannot write the listing");
+  for (const char* path : {"1000000", "3", "3+"}) {
+    auto gone = make_pipe();
+    gone->read.reset();
+    expect_refused(*host_->reply_to(list(std::move(gone->write), path)), ISOGATE_IO,
+                   "cannot write the listing");
+  }
   auto pipe = make_pipe();
   uint64_t id = list(std::move(pipe->write));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
