@@ -119,12 +119,15 @@ Result<ipc::Opened> Sandboxes::call_open(const ipc::OpenCall& call, const Limits
   }
   if (sandbox == nullptr) return plugin_defect("open() answered OK without a sandbox");
   if (const char* why = implausible(info, instance_.description())) {
+    Error defect = plugin_defect(why);
     status = api.close(sandbox, &abi.call, ISOGATE_CLOSE_STOP, &abi.error);
-    if (is_closed(status))
+    if (is_closed(status)) {
       sandbox = nullptr;
-    else
+    } else {
+      defect.status = ISOGATE_LOST;
       log_close_failed(call.sandbox_id, plugin_failure(status, abi.error));
-    return plugin_defect(why);
+    }
+    return defect;
   }
   ipc::Opened opened;
   opened.flags = info.flags & (ISOGATE_SANDBOX_ATTACHED | ISOGATE_SANDBOX_RUNS | ISOGATE_SANDBOX_FRESH);
@@ -148,6 +151,7 @@ Result<void> Sandboxes::close(const ipc::CloseCall& call) {
 
 Result<void> Sandboxes::close_box(Lock& lock, const std::string& id, Box& box, const isogate_call& call,
                                   uint32_t mode) {
+  mode = std::max(mode, box.own_close.value_or(mode));
   box.state = State::kClosing;
   while (box.calls > 0) {
     auto waited = wait(lock, call.cancel_fd);

@@ -35,12 +35,13 @@ class Sandboxes {
 
   // If the sandbox is open already: the result of the first open, ATTACHED and no longer FRESH. A sandbox
   // whose close failed can only be attached to and closed, not opened: ISOGATE_UNAVAILABLE. A close that this
-  // host made by itself is repeated first.
+  // host made by itself is repeated first. ISOGATE_LOST: the plugin claimed too much for it, and did not
+  // close it then.
   Result<ipc::Opened> open(const ipc::OpenCall& call, const Limits& limits, uint32_t egress);
 
   // Waits for the calls of that sandbox to end. New calls are refused from the begin of the close, and
   // permanently if it fails. One that the plugin does not have any more is closed; PURGE then is
-  // ISOGATE_NO_SANDBOX, as it may have left something.
+  // ISOGATE_NO_SANDBOX, as it may have left something. One that claimed too much is stopped at least.
   Result<void> close(const ipc::CloseCall& call);
 
   // A counted hold of an open sandbox, for one call.

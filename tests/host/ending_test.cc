@@ -98,13 +98,15 @@ TEST_F(Ending, DestroysNoBackendWithASandboxThatCouldNotBeClosed) {
   }
 }
 
-TEST_F(Ending, ClosesWhatClaimedTooMuchAndCouldNotBeClosedThen) {
-  HostProcess host(fixture_backend("good"));
-  ASSERT_NO_FATAL_FAILURE(host.expect_ready());
-  ASSERT_EQ(host.open("sticky-liar").status, ISOGATE_INTERNAL);
-  host.tell(R"({"type":"stop","mode":"stop"})");
-  EXPECT_EQ(host.exit_code(), 0);
-  EXPECT_EQ(host.trace(), "close sticky-liar 1\ndestroy\n");
+TEST_F(Ending, StopsWhatClaimedTooMuchAndCouldNotBeClosedThen) {
+  for (const char* mode : {"stop", "detach"}) {
+    HostProcess host(fixture_backend("good"));
+    ASSERT_NO_FATAL_FAILURE(host.expect_ready());
+    ASSERT_EQ(host.open("sticky-liar").status, ISOGATE_LOST);
+    host.tell(R"({"type":"stop","mode":")" + std::string(mode) + "\"}");
+    EXPECT_EQ(host.exit_code(), 0);
+    EXPECT_EQ(host.trace(), "close sticky-liar 1\ndestroy\n") << mode;
+  }
 }
 
 // Its call is about to be refused, and nobody may read from it.

@@ -187,13 +187,17 @@ TEST_F(Boxes, ThatClaimTooMuchAreKeptUntilTheyCanBeClosed) {
     call.flags = ISOGATE_OPEN_ATTACH_ONLY;
     return host_->call(std::move(call)).status;
   };
-  EXPECT_EQ(host_->open("sticky-liar").status, ISOGATE_INTERNAL);
-  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);
-  EXPECT_EQ(attach(), ISOGATE_OK) << "its agent can be ended";
-  EXPECT_EQ(host_->close().status, ISOGATE_OK);
-  EXPECT_EQ(host_->open("sticky-liar").status, ISOGATE_INTERNAL);
+  for (const uint32_t mode : {ISOGATE_CLOSE_DETACH, ISOGATE_CLOSE_STOP}) {
+    const ipc::Reply reply = host_->open("sticky-liar");
+    EXPECT_EQ(reply.status, ISOGATE_LOST) << "it is still there";
+    EXPECT_THAT(reply.message, HasSubstr("more isolation than its descriptor"));
+    EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);
+    EXPECT_EQ(attach(), ISOGATE_OK) << "its agent can be ended";
+    EXPECT_EQ(host_->close(mode).status, ISOGATE_OK);
+  }
+  EXPECT_EQ(host_->open("sticky-liar").status, ISOGATE_LOST);
   EXPECT_EQ(host_->open().status, ISOGATE_OK) << "an open closes it first";
-  EXPECT_EQ(host_->trace(), "close sticky-liar 1\nclose sticky-liar 1\n");
+  EXPECT_EQ(host_->trace(), "close sticky-liar 1\nclose sticky-liar 1\nclose sticky-liar 1\n");
 }
 
 TEST_F(Boxes, GetTheStricterOfRequestAndConfiguration) {
