@@ -130,9 +130,9 @@ async def test_a_stream_that_had_begun_fails_as_a_refusal_does(outcome, error, r
 async def test_a_busy_gateway_is_asked_again(answers):
     script = answers(*[refused() for _ in range(20)], httpx.Response(200, json=SANDBOX),
                      httpx.Response(200, json={**RESULT, "stdout": "/w\n"}))
-    environment = await IsogateSandboxEnvironment.open(IsogateConfig(exec_timeout_sec=5))
+    environment = await IsogateSandboxEnvironment.open(IsogateConfig())
     assert environment._home == "/w" and len(script.asked) == 22
-    assert json.loads(script.asked[-1].content)["timeout_sec"] == 5
+    assert "timeout_sec" not in json.loads(script.asked[-1].content)  # the gateway's default is always admitted
 
 
 @pytest.mark.parametrize("given", [None, b"x" * (9 << 20)])
@@ -193,6 +193,35 @@ async def test_an_input_that_is_refused_although_it_is_open_is_no_success(stdin)
             with pytest.raises(SandboxUnavailableError, match="exec_ended"):
                 await environment.exec(["x"], input=b"x" * (9 << 20))
             assert transport.methods[-1] == "DELETE"
+
+
+class Limited(ClosedInput):
+    """One that admits an hour for a long-lived exec, and kills each."""
+
+    def __init__(self):
+        super().__init__("closed")
+        self.timeouts = []
+
+    async def handle_async_request(self, request):
+        if request.url.path == "/exec":
+            self.timeouts.append(json.loads(await request.aread())["timeout_sec"])
+            if self.timeouts[-1] > 3600:
+                return unread(too_long(3600.0))
+        return await super().handle_async_request(request)
+
+    async def __aiter__(self):
+        yield lines(START, {**EXIT, "outcome": "timed_out", "exit_code": 124})
+
+
+@pytest.mark.parametrize("settings", [{}, {"exec_timeout_sec": 43200}])
+async def test_an_exec_with_a_large_input_has_the_time_that_the_operator_admits(settings):
+    transport = Limited()
+    gateway = isogate.AsyncIsogate("http://127.0.0.1:1", "k", http_transport=transport)
+    environment = IsogateSandboxEnvironment(gateway, gateway.sandbox("a"), "/w", True, **settings)
+    for _ in range(2):
+        with anyio.fail_after(20), pytest.raises(TimeoutError, match="within 3600 s"):
+            await environment.exec(["x"], input=b"x" * (9 << 20))
+    assert transport.timeouts == [settings.get("exec_timeout_sec", 86400), 3600, 3600]
 
 
 class Broken(httpx.AsyncBaseTransport):

@@ -43,8 +43,9 @@ def main():
         skip(f"no {packages}; run scripts/install-deps.sh --tests")
     with tempfile.TemporaryDirectory(prefix="isogate-python-", dir="/var/tmp") as work:
         os.chmod(work, 0o711)
-        # Less than what the adapters ask for when nobody names a timeout, as most operators admit.
-        gateway = Gateway(build, backend, work, {"exec": {"max_timeout_sec": 900}})
+        # For the adapters less than what they ask for when nobody names a timeout, as most operators admit.
+        admitted = {} if suite == "client" else {"exec": {"max_timeout_sec": 45, "max_background_sec": 300}}
+        gateway = Gateway(build, backend, work, admitted)
         try:
             passed = subprocess.run(
                 [PYTHON if os.path.exists(PYTHON) else sys.executable, "-m", "pytest", "-q", "-rfExXs", "-p",

@@ -10,7 +10,7 @@ import logging
 import math
 import posixpath
 import uuid
-from typing import Any, Literal, overload
+from typing import Any, Awaitable, Callable, Literal, TypeVar, overload
 
 import anyio
 import yaml
@@ -34,6 +34,7 @@ from .calls import ExecOptions
 from .streams import Capture
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 # Stdin above this does not go into the request: a body of JSON has at most 64 MiB.
 _MOST_STDIN = 8 << 20
@@ -75,7 +76,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         self._home = home
         self._own_view = own_view
         self._exec_timeout_sec = exec_timeout_sec
-        self._limit_sec = math.inf  # the operator's, once the gateway has named it
+        self._limits: dict[str, float] = {}  # the operator's, by the call, once the gateway has named it
 
     @classmethod
     async def open(cls, config: IsogateConfig, agent_id: str | None = None) -> IsogateSandboxEnvironment:
@@ -86,7 +87,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         try:
             made = await sandbox.create(image=config.image, backend=config.backend, min_isolation=config.min_isolation)
             environment._own_view = made.isolation != "none"
-            found = await sandbox.exec(["pwd"], timeout_sec=min(60, config.exec_timeout_sec))
+            found = await sandbox.exec(["pwd"])
             environment._home = found.check().stdout.rstrip("\n")
         except BaseException as error:
             if agent_id is None and not isinstance(error, errors.GatewayUnreachable):
@@ -157,7 +158,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         _check_text(*cmd, *(env or {}), *(env or {}).values())
         # Without a timeout the gateway's own default would apply, which is seconds.
         timeout_sec = self._exec_timeout_sec if timeout is None else min(timeout, self._exec_timeout_sec)
-        options: ExecOptions = {"timeout_sec": timeout_sec}
+        options: ExecOptions = {}
         if cwd is not None:
             place, scope = self._place(cwd)
             if scope == "workspace" or self._own_view:
@@ -172,7 +173,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         output = Capture(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE)
         try:
             if data is not None and len(data) > _MOST_STDIN:
-                await self._exec_fed(cmd, data, options, output)
+                timeout_sec = await self._exec_fed(cmd, data, timeout_sec, options, output)
             else:
                 if data is not None:
                     options["stdin"] = data
@@ -194,26 +195,22 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
 
         Returns the command's timeout: `timeout_sec`, or less if the operator admits less.
         """
-        timeout_sec = options["timeout_sec"] = min(timeout_sec, self._limit_sec)
-        try:
-            events = await self._sandbox.exec_stream(cmd, **options)
-        except errors.InvalidRequest as refused:  # nothing was started
-            limit_sec: float = refused.details.get("limit_sec", timeout_sec)
-            if limit_sec >= timeout_sec:
-                raise
-            timeout_sec = options["timeout_sec"] = self._limit_sec = limit_sec
-            events = await self._sandbox.exec_stream(cmd, **options)
+        events, timeout_sec = await self._admitted(
+            "exec_stream", timeout_sec, options, lambda: self._sandbox.exec_stream(cmd, **options)
+        )
         async with events:
             await _read(events, output)
         return timeout_sec
 
-    async def _exec_fed(self, cmd: list[str], data: bytes, options: ExecOptions, output: Capture) -> None:
-        """Runs a command whose stdin is written piece by piece."""
-        if options["timeout_sec"] == _LONGEST_SEC:
-            del options["timeout_sec"]  # of a long-lived exec the default is the most that the operator admits
+    async def _exec_fed(
+        self, cmd: list[str], data: bytes, timeout_sec: float, options: ExecOptions, output: Capture
+    ) -> float:
+        """Runs a command whose stdin is written piece by piece. Returns its timeout, as `_exec_streamed` does."""
         # The program begins with the first line of stdin, when its output is read: until then little of that is kept.
         held = ["/bin/sh", "-c", 'read -r _ && exec "$@"', "sh", *cmd]
-        job = await self._sandbox.start(held, stdin_open=True, **options)
+        job, timeout_sec = await self._admitted(
+            "start", timeout_sec, options, lambda: self._sandbox.start(held, stdin_open=True, **options)
+        )
 
         async def feed() -> None:
             try:
@@ -241,6 +238,21 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
             while isinstance(error, BaseExceptionGroup):  # of the task group
                 error = error.exceptions[0]
             raise error
+        return timeout_sec
+
+    async def _admitted(
+        self, call: str, timeout_sec: float, options: ExecOptions, begin: Callable[[], Awaitable[_T]]
+    ) -> tuple[_T, float]:
+        """Begins a command; returns its timeout, too: `timeout_sec`, or less if the operator admits less for this call."""
+        timeout_sec = options["timeout_sec"] = min(timeout_sec, self._limits.get(call, math.inf))
+        try:
+            return await begin(), timeout_sec
+        except errors.InvalidRequest as refused:  # nothing was started
+            limit_sec: float = refused.details.get("limit_sec", timeout_sec)
+            if limit_sec >= timeout_sec:
+                raise
+        options["timeout_sec"] = self._limits[call] = limit_sec
+        return await begin(), limit_sec
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         path, scope = self._place(file)

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -58,6 +59,7 @@ class IsogateSandbox(BaseSandbox):
         self._timeout_sec = timeout_sec
         self._env = dict(env or {})
         self._home: str | None = None
+        self._limit_sec = math.inf  # the operator's, once the gateway has named it
 
     @property
     def id(self) -> str:
@@ -67,7 +69,7 @@ class IsogateSandbox(BaseSandbox):
     def home(self) -> str:
         """The path of the workspace, where commands start, as programs in the sandbox see it."""
         if self._home is None:
-            self._home = self._sandbox.exec(["pwd"], timeout_sec=60).check().stdout.rstrip("\n")
+            self._home = self._sandbox.exec(["pwd"]).check().stdout.rstrip("\n")
         return self._home
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
@@ -75,7 +77,7 @@ class IsogateSandbox(BaseSandbox):
 
         0 is a day. If the agent names no other timeout and the operator admits less, the operator's limit applies.
         """
-        timeout_sec = self._timeout_sec if timeout is None else timeout or 86400
+        timeout_sec = timeout or min(self._timeout_sec if timeout is None else 86400, self._limit_sec)
         try:
             try:
                 done = self._executed(command, timeout_sec)
@@ -83,6 +85,7 @@ class IsogateSandbox(BaseSandbox):
                 limit_sec: float = refused.details.get("limit_sec", timeout_sec)
                 if timeout or limit_sec >= timeout_sec:
                     raise
+                self._limit_sec = limit_sec
                 done = self._executed(command, limit_sec)
         except (errors.InvalidRequest, errors.QuotaExceeded, errors.PermissionDenied, errors.FileTooLarge) as error:
             done = ExecuteResponse(output=str(error), exit_code=1)
