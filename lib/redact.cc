@@ -20,8 +20,8 @@ constexpr size_t kLook =
 struct Span {
   size_t begin = 0, end = 0;
   std::string_view name;
-  std::string_view stops;  // if quoted parts may follow: what ends them
-  [[nodiscard]] bool found() const { return end > begin; }
+  std::string_view stops;  // if further parts follow, after an empty one, too: what ends them
+  [[nodiscard]] bool found() const { return end > begin || !stops.empty(); }
 };
 
 bool word(char c) { return is_alnum(c) || c == '_' || c == '-'; }
@@ -101,47 +101,59 @@ size_t closing(std::string_view text, size_t at) {
   return std::min(end, text.size());
 }
 
-// The value that begins at `at`, up to where its quoting or, bare, the next quote or separator ends it.
-Span value_at(std::string_view text, size_t at, bool header) {
-  const size_t escape = starts(text, at, "\\") ? 1 : 0;
-  if (!is_quote(text, at + escape)) {
-    const std::string_view stops = header ? kLineStops : kWordStops;
-    return {at, std::min(text.find_first_of(stops, at), text.size()), {}, stops};
-  }
-  const size_t begin = at + escape + 1, end = closing(text, begin - 1);
-  if (end == text.size()) return {begin, end};
-  if (escape == 0) return {begin, end, {}, kWordStops};
-  return {begin, std::max(begin, end - 1)};
-}
-
 // Whether a prefix and a quote begin a text, as in b'…', f"…" and $'…'.
 bool is_literal(std::string_view text, const Span& bare) {
   const std::string_view prefix = text.substr(bare.begin, bare.end - bare.begin);
   return is_quote(text, bare.end) && prefix.find_first_not_of("bBfFrRuUlL8$@\\") == std::string_view::npos;
 }
 
-// Whether the quote after a bare value belongs to it, as in abc"def", and not to a text around it.
-bool goes_on(std::string_view text, const Span& bare) {
-  const size_t next = bare.end + 1;
-  if (!is_quote(text, bare.end) || next == text.size()) return false;
-  return is_literal(text, bare) || text[next] == text[bare.end] ||
-         (text[next] != ':' && kWordStops.find(text[next]) == std::string_view::npos);
+bool ends_word(std::string_view text, size_t at) {
+  return at >= text.size() || kWordStops.find(text[at]) != std::string_view::npos;
 }
 
-// The end of a value and of all parts that follow it directly: b'…', abc"def", 'it'\''s'.
+// Whether a value goes on at `at`, as in abc"def" and "abc"def, and what is there is no part of a text around
+// it. `last`: the quote of its last quoted part, or 0.
+bool goes_on(std::string_view text, size_t at, char last) {
+  if (at >= text.size()) return false;
+  const size_t quote = at + (text[at] == '\\' ? 1 : 0), next = quote + 1;
+  if (!is_quote(text, quote))
+    return !ends_word(text, at) && (text[at - 1] != last || word(text[at]) || !ends_word(text, at + 1));
+  if (text[quote] == last) return true;
+  if (is_quote(text, next)) return last != 0 || text[next] == text[quote];
+  return !ends_word(text, next) && text[next] != ':';
+}
+
+// The value that begins at `at`, up to where its quoting or, bare, the next quote or separator ends it.
+Span value_at(std::string_view text, size_t at, bool header) {
+  const size_t escape = starts(text, at, "\\") ? 1 : 0;
+  if (!is_quote(text, at + escape)) {
+    const std::string_view stops = header ? kLineStops : kWordStops;
+    const Span bare{at, std::min(text.find_first_of(stops, at), text.size())};
+    const bool more = is_literal(text, bare) || goes_on(text, bare.end, 0);
+    return {bare.begin, bare.end, {}, more ? stops : ""};
+  }
+  const size_t begin = at + escape + 1, end = closing(text, begin - 1);
+  if (escape == 0) return {begin, end, {}, goes_on(text, end + 1, text[begin - 1]) ? kWordStops : ""};
+  return {begin, end == text.size() ? end : std::max(begin, end - 1)};
+}
+
+// The end of a value and of all parts that follow it directly: b'…', abc"def", "abc"def, 'it'\''s'.
 size_t end_of_parts(std::string_view text, const Span& value) {
   if (value.stops.empty()) return value.end;
+  if (value.stops == kLineStops) return std::min(text.find_first_of("\r\n", value.end), text.size());
   const bool quoted = is_quote(text, value.begin - 1), quotes = quoted || is_literal(text, value);
   size_t end = value.end + (quoted ? 1 : 0);
-  const bool more = quoted ? is_quote(text, end) || starts(text, end, "\\'") : goes_on(text, value);
-  if (!more) return value.end;
-  if (value.stops == kLineStops) return std::min(text.find_first_of("\r\n", end), text.size());
-  while (end < text.size() && (is_quote(text, end) || kWordStops.find(text[end]) == std::string_view::npos)) {
-    const size_t close = is_quote(text, end) ? closing(text, end) : text.size();
-    if (close < text.size() || (quotes && is_quote(text, end)))
-      end = close + 1;
-    else  // also the apostrophe of a word
-      end += text[end] == '\\' ? 2 : 1;
+  char last = quotes ? text[quoted ? value.begin - 1 : value.end] : '\0';
+  while (goes_on(text, end, last)) {
+    if (text[end] == '\\') {
+      if (is_quote(text, end + 1)) last = text[end + 1];
+      end += 2;
+      continue;
+    }
+    size_t close = is_quote(text, end) ? closing(text, end) : end;
+    if (close == text.size() && !quotes) close = end;  // the apostrophe of a word
+    if (close > end) last = text[end];
+    end = close + 1;
   }
   return std::min(end, text.size());
 }
@@ -152,10 +164,10 @@ Span assignment(std::string_view text, size_t at) {
   size_t end = run(text, at, word);
   std::string_view name = text.substr(at, end - at);
   if (end < text.size() && text[end] == '\\') ++end;
-  if (is_quote(text, end)) ++end;
+  if (is_quote(text, end)) end += starts(text, end + 1, "]") ? 2 : 1;
   const size_t sign = run(text, end, space, 8);
   const bool equals = starts(text, sign, "="), colon = starts(text, sign, ":");
-  bool flag = !equals && !colon && sign > end && name.substr(0, 2) == "--";
+  bool flag = !equals && !colon && sign > end && text[end - 1] != ']' && name.substr(0, 2) == "--";
   if ((!equals && !colon && !flag) || !is_secret_name(name)) return {};
   const bool header = colon && (ends_any_case(name, "authorization") || ends_any_case(name, "cookie"));
   size_t begin = flag ? sign : sign + 1;
@@ -166,7 +178,11 @@ Span assignment(std::string_view text, size_t at) {
     if (Span value = credentials(text, begin, scheme); !header && value.found()) return value;
   Span value = value_at(text, begin, header);
   const bool bare = value.begin == begin && !is_literal(text, value);
-  if (prose && bare && value.end - value.begin < 6) return {};
+  const auto in_word = [](char c) {
+    return c == '"' || c == '\'' || kWordStops.find(c) == std::string_view::npos;
+  };
+  const size_t word_end = value.stops.empty() ? value.end : run(text, begin, in_word, 6);
+  if (prose && bare && word_end - begin < 6) return {};
   return value;
 }
 
