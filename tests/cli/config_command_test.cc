@@ -106,21 +106,31 @@ TEST(ConfigCommand, CheckOnlyNotesLimitsThatAServiceHas) {
   TemporaryDirectory directory;
   const std::string crowded = directory.file("crowded", std::string("gone") + kProcessesAbove),
                     gone = directory.file("gone", "gone");
-  const auto checked = [&](const std::string& second) {
-    std::string yaml = "allow_unisolated: true\nbackends:\n";
-    for (const auto& [name, file] : {std::pair("one", crowded), std::pair("two", second)})
+  const auto checked = [&](const std::string& settings, const std::string& first) {
+    std::string yaml = settings + "allow_unisolated: true\nbackends:\n";
+    for (const auto& [name, file] : {std::pair("one", first), std::pair("two", gone)})
       yaml += std::string("  - {name: ") + name +
               ", plugin: " ISOGATE_BUILD_DIR "/test_plugins/faulty.so, config: {probe_file: " + file + "}}\n";
     return run_isogate({"config", "check", directory.file("c.yaml", yaml)});
   };
-  const auto noted = checked(crowded), warned = checked(gone);
+  const auto noted = checked("", crowded);
   EXPECT_EQ(noted.exit_code, 0) << noted.err;
-  EXPECT_NE(noted.out.find("note: limits cannot be tried in the cgroup of this check"), std::string::npos)
+  EXPECT_NE(
+      noted.out.find("note: limits cannot be tried in the cgroup of this check, and what else a sandbox "
+                     "needs was not tried"),
+      std::string::npos)
       << noted.out;
   EXPECT_EQ(noted.err.find("warning: no backend"), std::string::npos) << noted.err;
-  EXPECT_NE(warned.err.find("warning: no backend of this file can serve a call here: `one`"),
-            std::string::npos)
-      << warned.err;
+  const std::pair<const char*, std::string> never[] = {
+      {"", gone}, {"min_isolation: container\n", crowded}, {"require_remote: true\n", crowded}};
+  for (const auto& [settings, first] : never) {
+    const auto warned = checked(settings, first);
+    EXPECT_EQ(warned.exit_code, 0) << settings << warned.err;
+    EXPECT_NE(warned.err.find("warning: no backend of this file can serve a call here: `one`"),
+              std::string::npos)
+        << settings << warned.err;
+    EXPECT_EQ(warned.out.find("limits cannot be tried"), std::string::npos) << settings << warned.out;
+  }
 }
 
 TEST(ConfigCommand, AnInterruptedCheckIsNotValid) {

@@ -195,25 +195,29 @@ class ConfigCheck {
     std::string reasons;
     for (const auto& verdict : decision.verdicts)
       reasons += (reasons.empty() ? ": `" : " | `") + verdict.name + "`, " + verdict.reason;
-    if (lack_only_limits(tried))
+    if (serves_with_limits(tried))
       report_.notes.push_back(
-          "note: limits cannot be tried in the cgroup of this check; as a service, `isogate serve` has its "
-          "own" +
+          "note: limits cannot be tried in the cgroup of this check, and what else a sandbox needs was not "
+          "tried; as a service, `isogate serve` has a cgroup of its own" +
           reasons);
     else
       report_.warnings.push_back("no backend of this file can serve a call here" + reasons);
   }
 
-  // Those that are unavailable lack what a cgroup gives that has no processes.
-  static bool lack_only_limits(const std::vector<ProbedBackend>& tried) {
-    bool lack = false;
-    for (const ProbedBackend& backend : tried) {
-      const auto& probe = backend.candidate.probe;
-      if (!probe || probe->verdict != ISOGATE_PROBE_UNAVAILABLE) continue;
-      if (probe->detail.find(kProcessesAbove) == std::string::npos) return false;
-      lack = true;
+  // Whether one is chosen if those that lack what a cgroup gives that has no processes keep their plugin's
+  // promises.
+  bool serves_with_limits(std::vector<ProbedBackend> tried) const {
+    for (ProbedBackend& backend : tried) {
+      auto& probe = backend.candidate.probe;
+      if (!probe || probe->verdict != ISOGATE_PROBE_UNAVAILABLE ||
+          probe->detail.find(kProcessesAbove) == std::string::npos)
+        continue;
+      probe->verdict = ISOGATE_PROBE_AVAILABLE;
+      probe->isolation = backend.hello->isolation;
+      probe->locality = backend.hello->locality;
+      probe->capabilities |= backend.hello->capabilities;
     }
-    return lack;
+    return choose(config_, tried).chosen.has_value();
   }
 
   const Loaded& loaded_;
