@@ -33,11 +33,14 @@ using docker::Json;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr Fault kFaults[] = {Fault::kError, Fault::kReset, Fault::kNoAnswer, Fault::kHang};
-const char* name_of(Fault fault) {
-  constexpr const char* kNames[] = {"error", "reset", "no answer", "hang"};
-  return kNames[static_cast<int>(fault)];
-}
+struct NamedFault {
+  Fault fault;
+  const char* name;
+};
+constexpr NamedFault kFaults[] = {{Fault::kError, "error"},
+                                  {Fault::kReset, "reset"},
+                                  {Fault::kNoAnswer, "no answer"},
+                                  {Fault::kHang, "hang"}};
 
 class DockerFaults : public Local {
  protected:
@@ -125,12 +128,12 @@ class DockerFaults : public Local {
       bool any = false;
       for (size_t f = 0; f < std::size(kFaults); ++f) {
         if (!all && i > 2 && f != i % std::size(kFaults)) continue;
-        const Fault fault = kFaults[f];
+        const auto& [fault, name] = kFaults[f];
         Box box(*backend_, Box::Deferred{});
         before(box);
         if (testing::Test::HasFatalFailure()) return;
         proxy_->fail(i, fault);
-        std::string when = "request " + std::to_string(i) + ", " + name_of(fault) + ": ";
+        std::string when = "request " + std::to_string(i) + ", " + name + ": ";
         const auto begin = Clock::now();
         const BoundedCall bounded(milliseconds(3'000));
         step(box, bounded.call().cancel_fd(), when);
