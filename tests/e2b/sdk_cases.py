@@ -574,6 +574,15 @@ class Sandboxes(Case):
         with self.assertRaisesRegex(NOT_RUNNING, "was not found"):
             handle.wait()
 
+    def test_an_end_that_came_before_that_of_the_sandbox_is_reported(self):
+        box = self.new_box()
+        handle = box.commands.run("head -c 16000000 /dev/zero | tr '\\0' x; exit 3", background=True)
+        self.assertTrue(eventually(lambda: not box.commands.list()), "it waits for its reader")
+        self.assertTrue(box.kill())
+        with self.assertRaises(CommandExitException) as ended:
+            handle.wait()
+        self.assertEqual(ended.exception.exit_code, 3)
+
     def test_a_sandbox_ends_at_its_timeout(self):
         box = self.new_box(timeout=30)
         box.set_timeout(1)

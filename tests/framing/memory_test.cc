@@ -111,6 +111,40 @@ TEST_F(Memory, ALongListOfSandboxesIsSentInPieces) {
   EXPECT_EQ(listed.size(), 3001u);
 }
 
+TEST_F(Memory, ALongListOfE2bProcessesIsSentInPieces) {
+  const Gateway gateway(
+      "allow_unisolated: true\nbackends: [{name: local}]\ne2b: {listen: [\"127.0.0.1:0\"]}\n" +
+      keys_yaml("a"));
+  const std::string e2b = gateway.e2b_url();
+  const Headers key = {{"X-API-Key", tenant_key('a')}, {"Content-Type", "application/json"}};
+  const Json box = Json::parse(http_call(e2b, "POST", "/sandboxes", key, "{}").body);
+  const auto headers_of = [&](const std::string& type) {
+    return Headers{{"E2b-Sandbox-Id", box.at("sandboxID")},
+                   {"X-Access-Token", box.at("envdAccessToken")},
+                   {"Content-Type", type}};
+  };
+  std::vector<std::unique_ptr<HttpConnection>> running;
+  for (int i = 0; i < 3; ++i) {
+    const Json args = Json::array({"-c", "sleep 300", std::string(60000, 'x')});
+    const Json start{{"process", {{"cmd", "/bin/sh"}, {"args", args}}}};
+    const std::string text = start.dump();
+    std::string message(1, '\0');
+    for (int shift = 24; shift >= 0; shift -= 8) message += static_cast<char>(text.size() >> shift & 0xFF);
+    Headers headers = headers_of("application/connect+json");
+    headers.emplace_back("Content-Length", std::to_string(message.size() + text.size()));
+    running.push_back(std::make_unique<HttpConnection>(e2b, 20));
+    running.back()->send_request_head("POST", "/process.Process/Start", headers);
+    running.back()->send(message + text);
+    ASSERT_EQ(running.back()->read_head("POST").status, 200);
+  }
+  const Answer answer =
+      answer_of(http_call(e2b, "POST", "/process.Process/List", headers_of("application/json"), "{}"));
+  ASSERT_EQ(answer.status, 200) << answer.text;
+  EXPECT_EQ(answer.header("Transfer-Encoding"), "chunked") << answer.text.size() << " bytes";
+  ASSERT_EQ(answer.body.at("processes").size(), 3u);
+  EXPECT_EQ(answer.body.at("processes").at(0).at("config").at("args").at(2), std::string(60000, 'x'));
+}
+
 TEST_F(Memory, MoreOutputThanTheCapIsRefused) {
   const Gateway gateway("allow_unisolated: true\nbackends: [{name: local}]\n");
   const Caller me(gateway, "a");

@@ -26,8 +26,8 @@ Target target_in(App& app, const Exchange& exchange, const json& body, std::stri
 }
 
 Task<void> send_entry(Exchange& exchange, const ipc::Entry& entry, const std::string& shown) {
-  const ordered_json answer = {{"entry", entry_json(entry, shown)}};
-  co_await send_message(exchange, answer);
+  ordered_json answer = {{"entry", entry_json(entry, shown)}};
+  co_await send_json(exchange, std::move(answer));
 }
 
 // To E2B's SDKs a path that is there and is no directory is a wrong argument: neither "exists" nor "not
@@ -98,7 +98,7 @@ Task<void> handle_remove(App& app, Exchange& exchange) {
   } catch (const ApiError& error) {
     if (error.code != Code::kFileNotFound) throw;
   }
-  co_await send_message(exchange, ordered_json::object());
+  co_await send_json(exchange);
 }
 
 // Names below the directory, at most so many levels down; those that are not UTF-8 cannot be told.
@@ -198,8 +198,8 @@ Task<void> handle_watcher_create(App& app, Exchange& exchange) {
   const Target target = watched(app, exchange, body);
   const auto add = [&] { return app.e2b->watchers.add(app, exchange, target.request); };
   const std::string id = co_await with_directory(app, exchange, target, add);
-  const ordered_json answer = {{"watcherId", id}};
-  co_await send_message(exchange, answer);
+  ordered_json answer = {{"watcherId", id}};
+  co_await send_json(exchange, std::move(answer));
 }
 
 std::string watcher_in(const json& body) {
@@ -218,7 +218,7 @@ Task<void> handle_watcher_events(App& app, Exchange& exchange) {
 
 Task<void> handle_watcher_remove(App& app, Exchange& exchange) {
   app.e2b->watchers.remove(exchange, watcher_in(co_await read_message(app, exchange)));
-  co_await send_message(exchange, ordered_json::object());
+  co_await send_json(exchange);
 }
 
 constexpr Route kFilesystemRoutes[] = {

@@ -136,10 +136,13 @@ bool has_ending(const LongExec& exec) {
          outcome != Outcome::kNotStarted;
 }
 
-// Its sandbox was, or is just being, ended under it.
+// Its sandbox was, or is just being, deleted under it, and no other end is known.
 bool ended_with_sandbox(const App& app, const LongExec& exec) {
+  const bool killed = exec.answer().outcome == Outcome::kKilled;
+  if (has_ending(exec) && !killed) return false;
   const auto sandbox = app.sandboxes.records.known(exec.tenant(), exec.agent());
-  return !sandbox || sandbox->closing || (sandbox->changing && exec.answer().outcome == Outcome::kKilled);
+  if (!sandbox || !sandbox->closing) return !sandbox || (sandbox->changing && killed);
+  return *sandbox->closing == ISOGATE_CLOSE_PURGE;
 }
 
 // Until the process ends. It goes on where its client leaves, or `until` comes first.
@@ -288,11 +291,18 @@ ordered_json process_json(const App& app, const LongExec& exec) {
 
 Task<void> handle_processes(App& app, Exchange& exchange) {
   (void)co_await read_message(app, exchange);
-  ordered_json processes = ordered_json::array();
-  for (const LongExecPtr& exec : app.long_execs->of(exchange.principal.tenant))
-    if (is_of(*exec, exchange) && !exec->ended()) processes.push_back(process_json(app, *exec));
-  const ordered_json answer = {{"processes", std::move(processes)}};
-  co_await send_message(exchange, answer);
+  JsonAnswer out(exchange);
+  out.text = "{\"processes\":[";
+  bool first = true;
+  for (const LongExecPtr& exec : app.long_execs->of(exchange.principal.tenant)) {
+    if (!is_of(*exec, exchange) || exec->ended()) continue;
+    if (!std::exchange(first, false)) out.text += ',';
+    out.text += json_text(process_json(app, *exec));
+    exchange.memory.hold(out.text.size());
+    co_await out.write_if_much();
+  }
+  out.text += "]}";
+  co_await out.end();
 }
 
 // Another client may be writing.
@@ -332,7 +342,7 @@ Task<void> handle_input(App& app, Exchange& exchange) {
   const json body = co_await read_message(app, exchange);
   const LongExecPtr exec = process_of(app, exchange, body);
   co_await write_input(app, exchange, exec, object_in(body, "input"));
-  co_await send_message(exchange, ordered_json::object());
+  co_await send_json(exchange);
 }
 
 // Its end leaves stdin open.
@@ -356,7 +366,7 @@ Task<void> handle_stream_input(App& app, Exchange& exchange) {
 Task<void> handle_close_stdin(App& app, Exchange& exchange) {
   const LongExecPtr exec = process_of(app, exchange, co_await read_message(app, exchange));
   if (exec->input_open()) (co_await writer_to(exec))->close();
-  co_await send_message(exchange, ordered_json::object());
+  co_await send_json(exchange);
 }
 
 int signal_of(const json& body) {
@@ -374,7 +384,7 @@ Task<void> handle_signal(App& app, Exchange& exchange) {
   } else {
     exec->send_signal(SIGTERM);
   }
-  co_await send_message(exchange, ordered_json::object());
+  co_await send_json(exchange);
 }
 
 Task<void> handle_update(App& app, Exchange& exchange) {
@@ -384,7 +394,7 @@ Task<void> handle_update(App& app, Exchange& exchange) {
     const auto [rows, cols] = size_in(object_in(object_in(body, "pty"), "size"));
     exec->resize(rows, cols);
   }
-  co_await send_message(exchange, ordered_json::object());
+  co_await send_json(exchange);
 }
 
 constexpr Route kProcessRoutes[] = {

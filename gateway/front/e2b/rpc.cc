@@ -43,12 +43,6 @@ MessageReader messages_of(App& app, Exchange& exchange) {
           }};
 }
 
-Task<void> send_message(Exchange& exchange, const nlohmann::ordered_json& message) {
-  const std::string text = json_text(message);
-  exchange.memory.add(text.size());
-  co_await exchange.send(200, kMessage, text);
-}
-
 std::optional<std::chrono::milliseconds> rpc_timeout(const Exchange& exchange) {
   if (!exchange.has_header("Connect-Timeout-Ms")) return std::nullopt;
   return parse_timeout(exchange.header("Connect-Timeout-Ms"));

@@ -28,8 +28,6 @@ Task<nlohmann::json> read_first_message(App& app, Exchange& exchange);
 
 MessageReader messages_of(App& app, Exchange& exchange);  // throws ApiError
 
-Task<void> send_message(Exchange& exchange, const nlohmann::ordered_json& message);
-
 // The timeout that it asks for; none: it names none. Throws ApiError.
 std::optional<std::chrono::milliseconds> rpc_timeout(const Exchange& exchange);
 // When that is over; none: in a year. Throws ApiError.
