@@ -11,6 +11,7 @@ import pathlib
 import pickle
 import socket
 import threading
+import time
 
 import anyio
 import httpx
@@ -179,6 +180,55 @@ def test_stdin_of_which_part_may_have_arrived_is_sent_once():
     with isogate.Isogate(URL, http_transport=script) as client, pytest.raises(isogate.BackendUnavailable):
         client.exec("0" * 32).write_stdin(b"abc")
     assert len(script.asked) == 1
+
+
+@either
+def test_an_archive_of_which_part_may_be_written_is_sent_once(run):
+    script = Script(refused(503, code="backend_unavailable", details={"files": 1}))
+    with pytest.raises(isogate.BackendUnavailable) as error:
+        run(script, lambda box: box.upload_archive(b"tar"))
+    assert error.value.details == {"files": 1} and len(script.asked) == 1
+
+
+def test_a_poll_that_returns_early_is_not_repeated_at_once():
+    def answers():
+        running = {"exec_id": "0" * 32, "agent_id": "a", "state": "running", "command": "x", "started_ms": 1, "backend": "b"}
+        ended = {**running, "state": "ended", "outcome": "exited", "exit_code": 0, "signal": None}
+        return Script(httpx.Response(200, json=running), httpx.Response(200, json=ended))
+
+    async def asynchronous():
+        async with isogate.AsyncIsogate(URL, http_transport=answers()) as client:
+            return await client.exec("0" * 32).wait()
+
+    def synchronous():
+        with isogate.Isogate(URL, http_transport=answers()) as client:
+            return client.exec("0" * 32).wait()
+
+    for wait in (synchronous, lambda: anyio.run(asynchronous)):
+        began = time.monotonic()
+        assert wait().exit_code == 0
+        assert time.monotonic() - began > 0.9
+
+
+def test_an_upload_that_waits_for_its_file_can_be_cancelled():
+    read, write = os.pipe()
+    late = threading.Timer(10, os.close, (write,))
+    late.start()
+
+    async def run():
+        async with isogate.AsyncIsogate(URL, http_transport=Pieces()) as client:
+            began = time.monotonic()
+            with anyio.move_on_after(0.3) as scope:
+                await client.sandbox("a").write_file("f", file)
+            took = time.monotonic() - began
+            if took < 9:
+                late.cancel()
+                os.close(write)
+            return scope.cancelled_caught, took
+
+    with os.fdopen(read, "rb") as file:
+        cancelled, took = anyio.run(run)
+    assert cancelled and took < 9
 
 
 def test_stdin_of_which_nothing_arrived_is_sent_again():

@@ -13,7 +13,7 @@ import httpx
 from . import calls, gateway, transport
 from .answers import Ending, ExecState
 from .calls import Call, Request, StreamCall, Streamed
-from .client import POLL_SEC
+from .client import POLL_SEC, early_sec
 from .errors import IsogateError, refusal
 from .streams import Decoder
 
@@ -82,8 +82,9 @@ async def _read(response: httpx.Response) -> bytes:
 
 
 async def _in_thread(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Pieces that may block, each read in a thread."""
-    while (data := await anyio.to_thread.run_sync(next, pieces, None)) is not None:
+    """Pieces that may block, each read in a thread, which a task that is cancelled leaves to itself."""
+    own = anyio.CapacityLimiter(1)  # a thread that is left counts until its read returns
+    while (data := await anyio.to_thread.run_sync(next, pieces, None, abandon_on_cancel=True, limiter=own)) is not None:
         yield data
 
 
@@ -184,12 +185,14 @@ class AsyncExec(_Handle):
         """Wait until it has ended. TimeoutError after `timeout_sec`; the exec then continues."""
         until = None if timeout_sec is None else time.monotonic() + timeout_sec
         while True:
-            left = POLL_SEC if until is None else max(0.0, until - time.monotonic())
+            now = time.monotonic()
+            left = POLL_SEC if until is None else max(0.0, until - now)
             found = await self.state(wait_sec=min(POLL_SEC, left))
             if found.ending is not None:
                 return found.ending
             if left == 0:
                 raise TimeoutError(f"exec {self.exec_id} still runs")
+            await anyio.sleep(early_sec(now + min(POLL_SEC, left)))
 
 
 class AsyncSandbox(_Handle):

@@ -416,12 +416,13 @@ def upload_archive(
 ) -> Call[answers.ArchiveResult]:
     """Write the files and directories of an uncompressed tar below `path`; without it below the workspace.
 
-    It is not one transaction: after a failure, `details` of the error says what was written. `content` is streamed as of
-    `write_file`.
+    It is not one transaction: after a failure, `details` of the error says what was written, and nothing is sent again.
+    `content` is streamed as of `write_file`.
     """
     query = {"agent_id": agent_id, "path": _text(path), "replace": replace or None, **_scoped(scope, user)}
     headers = {"Content-Type": "application/x-tar"}
-    request = Request("PUT", "/workspace/archive" + _query(query), _FILE_SEC, _content(content), headers)
+    target = "/workspace/archive" + _query(query)
+    request = Request("PUT", target, _FILE_SEC, _content(content), headers, once=True)
     return Call(request, lambda answer: answers.ArchiveResult.of(answer.json()))
 
 

@@ -19,6 +19,12 @@ T = TypeVar("T")
 
 #: A long poll for the end of an exec, in seconds.
 POLL_SEC = 30.0
+_EARLY_SEC = 1.0
+
+
+def early_sec(due: float) -> float:
+    """How long to wait before the next poll, when one that was due at that time has returned."""
+    return max(0.0, min(_EARLY_SEC, due - time.monotonic()))
 
 
 class Stream(Generic[T]):
@@ -158,12 +164,14 @@ class Exec(_Handle):
         """Wait until it has ended. TimeoutError after `timeout_sec`; the exec then continues."""
         until = None if timeout_sec is None else time.monotonic() + timeout_sec
         while True:
-            left = POLL_SEC if until is None else max(0.0, until - time.monotonic())
+            now = time.monotonic()
+            left = POLL_SEC if until is None else max(0.0, until - now)
             found: ExecState = self.state(wait_sec=min(POLL_SEC, left))
             if found.ending is not None:
                 return found.ending
             if left == 0:
                 raise TimeoutError(f"exec {self.exec_id} still runs")
+            time.sleep(early_sec(now + min(POLL_SEC, left)))
 
 
 class Sandbox(_Handle):
