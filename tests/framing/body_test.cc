@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <thread>
 
 #include "tests/framing/framing.h"
@@ -202,6 +203,16 @@ TEST_F(Bodies, ContinueIsSaidOnceAndOnlyWhenTheBodyIsWanted) {
   wanted.send("new");
   EXPECT_EQ(wanted.read_response("PUT").status, 200);
   EXPECT_EQ(me().content("target"), "new");
+}
+
+TEST_F(Bodies, AClientThatSendsItsBodyIsNotToldToContinue) {
+  HttpConnection connection(gateway().url(), 5);
+  connection.send(put("Expect: 100-continue\r\nContent-Length: 6\r\n\r\nnew"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the rest is waited for
+  connection.send("er!");
+  char line[13] = {};
+  ASSERT_EQ(::recv(connection.fd(), line, 12, MSG_WAITALL), 12);
+  EXPECT_STREQ(line, "HTTP/1.1 200");
 }
 
 }  // namespace

@@ -86,7 +86,8 @@ TEST(Router, TellsAnUnknownPathFromAWrongMethod) {
     route_target("PATCH", "/workspace/files/bob/x");
     FAIL();
   } catch (const ApiError& error) {
-    EXPECT_EQ(error.allow, "GET, HEAD, PUT, DELETE");
+    EXPECT_EQ(error.header.first, "Allow");
+    EXPECT_EQ(error.header.second, "GET, HEAD, PUT, DELETE");
   }
 }
 

@@ -71,7 +71,8 @@ Routed route_target(std::string_view method, std::string_view target, const std:
     allow.append(allow.empty() ? "" : ", ").append(row.method);
   }
   if (!allow.empty()) {
-    throw ApiError{.code = Code::kMethodNotAllowed, .message = "this path takes " + allow, .allow = allow};
+    throw ApiError{
+        .code = Code::kMethodNotAllowed, .message = "this path takes " + allow, .header = {"Allow", allow}};
   }
   throw ApiError{.code = Code::kNotFound,
                  .message = "no such call: " + printable(path, 200) + "; GET /openapi.json lists them"};

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "lib/error.h"
 
@@ -48,10 +49,10 @@ inline constexpr size_t kCodeCount = static_cast<size_t>(Code::kQuotaExceeded) +
 struct ApiError {
   Code code = Code::kInternal;
   std::string message;
-  std::string details_json;      // an object, or empty
-  unsigned retry_after_sec = 0;  // Retry-After; 0: none
-  std::string allow;             // Allow, with kMethodNotAllowed
-  bool permanent = false;        // retryable: false, although responses with this code usually are
+  std::string details_json;                              // an object, or empty
+  unsigned retry_after_sec = 0;                          // Retry-After; 0: none
+  std::pair<std::string_view, std::string> header = {};  // one more of the answer; without a name: none
+  bool permanent = false;  // retryable: false, although responses with this code usually are
 
   [[nodiscard]] unsigned http_status() const;
   [[nodiscard]] std::string_view code_text() const;

@@ -174,7 +174,7 @@ void Connection::start_request() {
   parser_.emplace();
   parser_->eager(false);
   parser_->body_limit(boost::none);
-  begun_ = finished_ = chunked_ = must_close_ = continue_sent_ = pipelined_ = head_only_ = left_ = false;
+  begun_ = finished_ = chunked_ = must_close_ = continue_settled_ = pipelined_ = head_only_ = left_ = false;
   head_done_ = timed_out_ = false;
   route = nullptr;
   principal = {};
@@ -385,8 +385,9 @@ void Connection::peer_is_gone() {
 
 Task<void> Connection::continue_if_expected() {
   const bool http10 = parser_->get().version() == 10;  // RFC 9110, 10.1.1: it gets no 100
-  if (continue_sent_ || http10 || header("Expect").empty() || buffer_.size() > 0) co_return;
-  continue_sent_ = true;
+  const bool first = !std::exchange(continue_settled_, true);
+  if (!first || http10 || header("Expect").empty() || buffer_.size() > 0 || begun_ || body_is_read())
+    co_return;
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   co_await write_raw(asio::const_buffer(asio::buffer(kContinue)));
 }
@@ -731,7 +732,7 @@ Task<void> Connection::answer_error(const ApiError& error) {
   error_code = error.code_text();
   Headers headers;
   if (error.retry_after_sec > 0) headers.emplace_back("Retry-After", std::to_string(error.retry_after_sec));
-  if (!error.allow.empty()) headers.emplace_back("Allow", error.allow);
+  if (!error.header.first.empty()) headers.push_back(error.header);
   if (error.code == Code::kUnauthenticated)
     headers.emplace_back("WWW-Authenticate", "Bearer realm=\"isogate\"");
   const auto [status, body] = server_.hooks_.refusal(*this, listener_, error);

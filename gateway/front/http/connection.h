@@ -128,9 +128,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   bool chunked_ = false;
   bool finished_ = false;
   bool must_close_ = false;
-  bool broken_ = false;  // a write has failed: nothing more is written
-  bool left_ = false;    // the client closed its side before its answer began
-  bool continue_sent_ = false;
+  bool broken_ = false;            // a write has failed: nothing more is written
+  bool left_ = false;              // the client closed its side before its answer began
+  bool continue_settled_ = false;  // 100 was sent, or is not needed any more
   bool head_only_ = false;
   std::optional<uint64_t> left_to_write_;
   BodyFraming framing_;

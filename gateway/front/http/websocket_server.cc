@@ -108,9 +108,11 @@ asio::awaitable<std::unique_ptr<WebSocket>> accept_websocket(
   constexpr size_t kKeySize = 24;  // of 16 bytes in base64
   if (!beast::websocket::is_upgrade(head) || head[beast::http::field::sec_websocket_version] != "13" ||
       head[beast::http::field::sec_websocket_key].size() != kKeySize) {
-    throw invalid_request(
+    ApiError refusal = invalid_request(
         "this call is a WebSocket: send Connection: Upgrade, Upgrade: websocket, "
         "Sec-WebSocket-Version: 13 and a Sec-WebSocket-Key");
+    refusal.header = {"Sec-WebSocket-Version", "13"};
+    throw refusal;
   }
   auto made = std::make_unique<ServerSide>(stream, most_message, std::move(writing));
   if (!co_await made->accept(head, std::move(request_id))) co_return nullptr;
