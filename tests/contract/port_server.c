@@ -98,7 +98,8 @@ static void http(int fd) {
   end += 4;
   int upgrade = strstr(buffer, "Upgrade: ") != NULL;
   const char* head = upgrade ? "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
-                             : "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\nX-Own: yes\r\n\r\n";
+                             : "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\nX-Own: yes\r\n"
+                               "X-Request-Id: theirs\r\n\r\n";
   if (write_all(fd, head, strlen(head)) != 0) return;
   if (!upgrade && write_all(fd, buffer, (size_t)(end - buffer)) != 0) return;
   if (write_all(fd, end, (size_t)(buffer + size - end)) != 0) return;

@@ -220,7 +220,8 @@ class Proxied {
     const auto named = named_by_connection(verdict.fields);
     Headers headers;
     for (auto& [name, value] : verdict.fields)
-      if (!is_among(kOfConnection, name) && !is_among(named, name)) headers.emplace_back(name, value);
+      if (!is_among(kOfConnection, name) && !is_among(named, name) && !equal_no_case(name, "x-request-id"))
+        headers.emplace_back(name, value);
     if (verdict.status == 101) {
       const std::string agreed(upgrade_of(verdict.fields));
       if (upgrade.empty() || agreed.empty())
