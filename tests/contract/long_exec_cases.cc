@@ -304,6 +304,23 @@ void a_state_can_be_waited_for(World& w) {
         << wait;
 }
 
+void the_end_of_a_stream_can_be_waited_for(World& w) {
+  ExecStream stream(w.me, {{"command", "echo up; " + std::string(kUntilGo) + "exit 4"}});
+  ASSERT_EQ(stream.status(), 200) << stream.head.body;
+  const auto start = stream.next();
+  ASSERT_TRUE(start);
+  const std::string url = "/execs/" + start->at("exec_id").get<std::string>();
+  Json early;
+  const double took = seconds_of([&] { early = w.me.get(url + "?wait_sec=1.5").body; });
+  EXPECT_EQ(early.value("state", ""), "running") << early;
+  EXPECT_GE(took, 1.5);
+  auto poll = std::async(std::launch::async, [&] { return w.me.get(url + "?wait_sec=240").body; });
+  ASSERT_TRUE(succeeded(w.me.write("go", "")));
+  EXPECT_EQ(stream.rest().back().value("exit_code", 0), 4);
+  EXPECT_EQ(poll.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_EQ(poll.get().value("exit_code", 0), 4);
+}
+
 void output_is_the_same_from_every_offset(World& w) {
   const std::string bytes = noise(100000, 11);
   ASSERT_TRUE(succeeded(w.me.call("PUT", w.me.file_url("noise"), {}, bytes)));
@@ -942,8 +959,9 @@ void one_client_writes_and_many_read(World& w) {
     EXPECT_EQ(each->socket.close_code(), 1009) << "the message is too large";
   }
   EXPECT_TRUE(eventually(30, [&] { return Attached(exec).socket.open(); })) << "the writer has gone";
-  EXPECT_TRUE(refused(w.me.get(exec.url("/attach?read_only=true")), 400, "invalid_request"))
-      << "no WebSocket was asked for";
+  const Answer none = w.me.get(exec.url("/attach?read_only=true"));
+  EXPECT_TRUE(refused(none, 400, "invalid_request")) << "no WebSocket was asked for";
+  EXPECT_EQ(none.header("Sec-WebSocket-Version"), "13");
 }
 
 void a_long_lived_exec_keeps_its_sandbox_from_being_idle(World& w) {
@@ -1101,9 +1119,18 @@ void an_orderly_stop_leaves_execs_where_it_keeps_sandboxes(World& w) {
   ASSERT_TRUE(exec.says("up\n"));
   Follower follower(exec);
   ASSERT_TRUE(follower.hears("up\n"));
+  Attached attached(exec);
+  ASSERT_TRUE(attached.hears("up\n"));
+  auto poll =
+      std::async(std::launch::async, [&exec] { return exec.caller().get(exec.url("?wait_sec=240")); });
+  EXPECT_EQ(poll.wait_for(std::chrono::milliseconds(500)), std::future_status::timeout);
   first.gateway->stop();
+  EXPECT_TRUE(refused(poll.get(), 503, "draining"));
   follower.rest();
   EXPECT_TRUE(follower.heard.exit.is_null()) << follower.heard.exit;
+  attached.rest();
+  EXPECT_TRUE(attached.heard.exit.is_null()) << attached.heard.exit;
+  EXPECT_EQ(attached.socket.close_code(), 1001);
   const Own second(w, {}, first.gateway->state_dir());
   const LongLived again(second.me, exec.id);
   ASSERT_TRUE(again.says("up\n"));
@@ -1269,6 +1296,7 @@ const Case kLongExecCases[] = {
     {"a_wait_answers_with_a_state_when_its_time_has_passed", 2,
      a_wait_answers_with_a_state_when_its_time_has_passed},
     {"a_state_can_be_waited_for", 2, a_state_can_be_waited_for},
+    {"the_end_of_a_stream_can_be_waited_for", 2, the_end_of_a_stream_can_be_waited_for},
     {"output_is_the_same_from_every_offset", 4, output_is_the_same_from_every_offset},
     {"a_reader_goes_on_where_it_stopped", 4, a_reader_goes_on_where_it_stopped},
     {"older_output_is_kept_on_disk", 4, older_output_is_kept_on_disk},

@@ -153,7 +153,7 @@ Task<void> Attachment::send_output() {
     const bool sent_out = co_await send_part(false);
     const bool sent_error = co_await send_part(true);
     if (sent_out || sent_error) continue;
-    if (exec_->detached()) co_return;
+    if (exec_->detached()) co_return end_input(WebSocket::kGoingAway, draining().message);
     if (exec_->ended()) co_return co_await socket_->write(true, exit_text(*exec_));
     const bool came =
         co_await exec_->changes().until([this] { return reader_->ready() || input_ended_; }, kPingAfter);

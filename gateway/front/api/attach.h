@@ -44,7 +44,7 @@ class Attachment {
   bool close_after_ = false;                               // close stdin behind it
   bool input_ended_ = false;                               // nothing more is read from the client
   bool input_read_ = false, input_passed_ = false;         // by the two coroutines of it, which have ended
-  std::optional<std::pair<uint16_t, std::string>> fault_;  // of the client's
+  std::optional<std::pair<uint16_t, std::string>> fault_;  // why it ends early
 };
 
 // Of a JSON body or message. "TERM", "SIGTERM" or "15". Throws ApiError invalid_request.

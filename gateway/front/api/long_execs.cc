@@ -1,5 +1,6 @@
 #include "gateway/front/api/long_execs.h"
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <chrono>
@@ -22,6 +23,7 @@ using nlohmann::json;
 
 constexpr std::chrono::seconds kFoundWithin{10};  // of a request
 constexpr std::chrono::seconds kKilledWithin{30};
+constexpr std::chrono::seconds kJournalEvery{1};
 
 std::chrono::nanoseconds seconds_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
@@ -80,8 +82,8 @@ Task<void> send_result(Exchange& exchange, const LongExec& exec) {
   co_await send_answer(exchange, exec.answer(), kept);
 }
 
-// Of one that the journal knows alone.
-Task<void> send_journaled(App& app, Exchange& exchange) {
+// Throws ApiError when the journal has none of this tenant.
+Task<ExecRow> journaled(App& app, const Exchange& exchange) {
   const auto done = std::make_shared<Event>(app.executor);
   const auto row = std::make_shared<Result<std::optional<ExecRow>>>(std::optional<ExecRow>());
   app.state->find_exec(exchange.agent_param, [executor = app.executor, done, row](auto found) {
@@ -94,7 +96,21 @@ Task<void> send_journaled(App& app, Exchange& exchange) {
   if (!*row)
     throw ApiError{.code = Code::kInternal, .message = "the journal cannot be read: " + row->error().message};
   if (!**row || (**row)->tenant != exchange.principal.tenant) throw no_exec();
-  const ExecRow& found = ***row;
+  co_return std::move(***row);
+}
+
+// Of one that the journal knows alone, which does not say when it ends.
+Task<void> send_journaled(App& app, Exchange& exchange, std::chrono::nanoseconds wait) {
+  using std::chrono::steady_clock;
+  const auto until = steady_clock::now() + wait;
+  Killer& client = exchange.watch_client();
+  ExecRow found = co_await journaled(app, exchange);
+  for (auto left = wait; !found.ended && left > left.zero(); left = until - steady_clock::now()) {
+    Event pause(app.executor);
+    co_await pause.wait_for(std::min<std::chrono::nanoseconds>(left, kJournalEvery), client);
+    if (client.killed()) throw ClientGone{};
+    found = co_await journaled(app, exchange);
+  }
   nlohmann::ordered_json body = {{"exec_id", found.exec_id},
                                  {"agent_id", nullptr},
                                  {"state", found.ended ? "ended" : "running"},
@@ -173,9 +189,10 @@ Task<void> handle_exec_list(App& app, Exchange& exchange) {
 Task<void> handle_get(App& app, Exchange& exchange) {
   const double wait = wait_of(exchange);
   const auto exec = app.long_execs->find(exchange.principal.tenant, exchange.agent_param);
-  if (!exec) co_return co_await send_journaled(app, exchange);
+  if (!exec) co_return co_await send_journaled(app, exchange, seconds_of(wait));
   (void)co_await found_in_time(exchange, exec);
   if (wait > 0) co_await wait_for_end(exchange, exec, seconds_of(wait));
+  if (wait > 0 && exec->detached()) throw draining();  // it goes on, and its end comes to the next gateway
   co_await send_state(exchange, *exec);
 }
 
