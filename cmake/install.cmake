@@ -6,7 +6,7 @@ set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/isogate-sdk)
 
 install(TARGETS isogate RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${ISOGATE_PLUGINS} LIBRARY DESTINATION lib/isogate/plugins)
-# It lives among tenants, who may run it and nothing else.
+# It lives among tenants, who may run it and nothing else: nobody may trace a process of a file that cannot be read.
 install(TARGETS isogate-runner RUNTIME DESTINATION lib/isogate
   PERMISSIONS OWNER_EXECUTE GROUP_EXECUTE WORLD_EXECUTE)
 install(FILES docs/isogate.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
@@ -14,15 +14,30 @@ install(FILES docs/completions/isogate.bash DESTINATION ${CMAKE_INSTALL_DATADIR}
 install(FILES docs/completions/_isogate DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES docs/completions/isogate.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(FILES LICENSE README.md SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "openapi.*"
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "openapi.*"
   PATTERN "*.py" EXCLUDE PATTERN completions EXCLUDE)
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
+foreach(name IN ITEMS docker k8s local namespace)
+  install(FILES plugins/${name}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/plugins/${name})
+endforeach()
 
-# For authors of plugins: find_package(isogate-sdk), then isogate_sdk_plugin(NAME sources…).
+# For authors of plugins: find_package(isogate-sdk), then isogate_sdk_plugin(NAME [RUNNER_LINK] sources…).
 install(DIRECTORY sdk/include/isogate DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES sdk/plugin.map DESTINATION ${CMAKE_INSTALL_DATADIR}/isogate)
 install(DIRECTORY sdk/runner_link DESTINATION ${CMAKE_INSTALL_DATADIR}/isogate PATTERN CMakeLists.txt EXCLUDE)
 install(DIRECTORY sdk/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/sdk)
+install(FILES sdk/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/sdk)
+# Links of the pages lead to what is installed elsewhere.
+foreach(pair IN ITEMS "configs ${CMAKE_INSTALL_DOCDIR}/examples" "deploy ${CMAKE_INSTALL_DATADIR}/isogate/deploy"
+    "sdk/plugin.map ${CMAKE_INSTALL_DATADIR}/isogate/plugin.map" "sdk/include ${CMAKE_INSTALL_INCLUDEDIR}")
+  separate_arguments(pair)
+  list(GET pair 0 name)
+  list(GET pair 1 target)
+  get_filename_component(place /prefix/${CMAKE_INSTALL_DOCDIR}/${name} DIRECTORY)
+  file(RELATIVE_PATH target ${place} /prefix/${target})
+  install(CODE "file(CREATE_LINK \"${target}\"
+    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}/${name}\" SYMBOLIC)")
+endforeach()
 configure_package_config_file(cmake/isogate-sdk-config.cmake.in ${CMAKE_BINARY_DIR}/isogate-sdk-config.cmake
   INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_DATADIR)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/isogate-sdk-config-version.cmake

@@ -292,8 +292,9 @@ void Link::evidence(const Call& call, const isogate_evidence_request& request, i
 }
 
 void Link::disk_use(const Call& call, isogate_disk_use& out) {
-  const isogate_file_request request{
-      .struct_size = sizeof(isogate_file_request), .fd = -1, .complete_fd = -1};
+  isogate_file_request request{};
+  request.struct_size = sizeof request;
+  request.fd = request.complete_fd = -1;
   ClientCall client_call(connection_, call, {.kind = Kind::kReads});
   run_file(client_call, ISOGATE_RUNNER_DISK_USE, request, -1);
   std::string_view answer = client_call.attached();
@@ -366,12 +367,13 @@ std::string read_text(RunnerLink& link, const Call& call, std::string_view path)
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
     fail_with_errno("cannot make a pair of sockets", errno);
   const link::Descriptor reader(pair[0]), writer(pair[1]);
-  const isogate_file_request request{.struct_size = sizeof(isogate_file_request),
-                                     .scope = ISOGATE_SCOPE_SANDBOX,
-                                     .path = str(path),
-                                     .limit = text.size(),
-                                     .fd = writer.get(),
-                                     .complete_fd = -1};
+  isogate_file_request request{};
+  request.struct_size = sizeof request;
+  request.scope = ISOGATE_SCOPE_SANDBOX;
+  request.path = str(path);
+  request.limit = text.size();
+  request.fd = writer.get();
+  request.complete_fd = -1;
   isogate_entry entry{};
   entry.struct_size = sizeof entry;
   link.read(call, request, entry);

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "tests/support/program.h"
@@ -64,17 +65,43 @@ TEST_F(Installed, AStrangerBuildsABackend) {
   (void)project.file("echo.cc", read_whole(path("share/doc/isogate/sdk/examples/echo/echo.cc")));
   (void)project.file("CMakeLists.txt",
                      "cmake_minimum_required(VERSION 3.16)\nproject(echo CXX)\n"
-                     "find_package(isogate-sdk REQUIRED)\nisogate_sdk_plugin(echo echo.cc)\n");
+                     "add_compile_options(-Wall -Wextra -Werror)\n"
+                     "find_package(isogate-sdk REQUIRED)\nisogate_sdk_plugin(echo echo.cc)\n"
+                     "isogate_sdk_plugin(linked RUNNER_LINK linked.cc)\n");
+  (void)project.file("linked.cc",
+                     "#include \"isogate/runner_link.hpp\"\n"
+                     "[[gnu::used]] static const auto linked = &isogate::sdk::RunnerLink::connect;\n"
+                     "#include \"echo.cc\"\n");
   const std::string build = project.path() + "/build";
   const auto configured = run_program(
       {"cmake", "-G", "Ninja", "-S", project.path(), "-B", build, "-DCMAKE_PREFIX_PATH=" + place_->path()});
   ASSERT_EQ(configured.exit_code, 0) << configured.err;
   const auto built = run_program({"cmake", "--build", build}, {.timeout_sec = 300});
   ASSERT_EQ(built.exit_code, 0) << built.out << built.err;
-  const auto described = isogate({"plugin", "describe", build + "/echo.so"});
-  EXPECT_EQ(described.exit_code, 0) << described.err;
-  EXPECT_EQ(described.err, "") << "a warning";
-  EXPECT_NE(described.out.find("com.example.echo"), std::string::npos) << described.out;
+  for (const char* plugin : {"/echo.so", "/linked.so"}) {
+    const auto described = isogate({"plugin", "describe", build + plugin});
+    EXPECT_EQ(described.exit_code, 0) << described.err;
+    EXPECT_EQ(described.err, "") << "a warning";
+    EXPECT_NE(described.out.find("com.example.echo"), std::string::npos) << described.out;
+  }
+}
+
+TEST_F(Installed, LinksOfThePagesLeadToFiles) {
+  const std::regex link(R"(\]\(([^)#:]+)[^):]*\))"),
+      only_in_the_sources("(\\.\\./)?(bench|clients|tests|[AC][A-Z]+\\.md).*");
+  size_t links = 0;
+  for (const char* page : {"README.md", "SECURITY.md", "docs/install.md", "docs/kubernetes.md",
+                           "docs/runner-protocol.md", "docs/writing-a-backend.md", "sdk/README.md"}) {
+    const std::filesystem::path file = path("share/doc/isogate/") + page;
+    const std::string text = read_whole(file);
+    for (std::sregex_iterator at(text.begin(), text.end(), link), end; at != end; ++at) {
+      const std::string target = (*at)[1];
+      if (std::regex_match(target, only_in_the_sources)) continue;
+      ++links;
+      EXPECT_TRUE(std::filesystem::exists(file.parent_path() / target)) << page << ": " << target;
+    }
+  }
+  EXPECT_GT(links, 50u);
 }
 
 // In one of its own, file systems of sandboxes would be invisible to a Docker Engine and end with the

@@ -1,5 +1,6 @@
 // The client's side of the runner protocol: a backend that has a byte stream to an isogate-runner gets exec,
-// files and evidence from it. Link the library isogate_runner_link. sdk/README.md shows a backend that does.
+// files and evidence from it. Compile runner_link/*.cc (installed: share/isogate/runner_link/*.cc) into the plugin, in
+// CMake with isogate_sdk_plugin(NAME RUNNER_LINK sources…). docs/writing-a-backend.md shows such a backend.
 //
 // Errors are isogate::sdk::Error (backend.hpp). Data from the runner is trusted only as the tenant's own result:
 // sizes are checked before anything is allocated, and a violation of the protocol ends the connection.
