@@ -93,12 +93,12 @@ TEST(PluginCommand, TheBackendOfThePageForAuthorsIsAPluginWithEvidence) {
   ASSERT_EQ(blocks.size(), 2u) << "the backend, and its export if it needs root";
   const std::string backend = blocks[0].substr(0, blocks[0].find("ISOGATE_EXPORT_BACKEND("));
   const std::string yours =
-      "\nint start_runner(const std::string&, const sdk::Call&) { return -1; }\n"
-      "void end_place(const std::string&) {}\n";
+      "\nint start_runner(const std::string&, const sdk::Call&, bool&) { return -1; }\n"
+      "void end_place(const std::string&, bool) {}\n";
   std::ofstream(directory.path() + "/user.cc") << blocks[0] << yours;
   std::ofstream(directory.path() + "/root.cc") << backend << yours << blocks[1];
   std::string command = compiler_command(page);
-  const std::string options = " -O0 -Wall -Werror ", example = "-o echo.so echo.cc";
+  const std::string options = " -O0 -Wall -Wextra -Werror ", example = "-o echo.so echo.cc";
   ASSERT_NE(command.find(example), std::string::npos) << command;
   command.replace(command.find(example), example.size(),
                   "-o root.so root.cc " ISOGATE_SOURCE_DIR "/sdk/runner_link/*.cc" + options);

@@ -172,7 +172,8 @@ typedef struct isogate_sandbox_spec {
 
 #define ISOGATE_SANDBOX_ATTACHED (1u << 0) /* its workspace existed already */
 #define ISOGATE_SANDBOX_RUNS (1u << 1)     /* it continues when its host ends. One host at a time has it open:
-                                              the next one opens it after that has closed it */
+                                              the next one opens it after that has closed it. It is no
+                                              descendant of the gateway: those are killed when that stops */
 #define ISOGATE_SANDBOX_FRESH (1u << 2)    /* this open created the place where its programs run, and no tenant's
                                               program has run there; its workspace may be old. Without it an
                                               ATTACHED sandbox may have been used. */
@@ -379,7 +380,8 @@ typedef struct isogate_connect_request {
  *                                another kernel, NETWORK
  *
  * A backend that cannot measure all this claims ISOGATE_ISOLATION_NONE, whatever it runs in. It then serves only
- * operators who wrote allow_unisolated: true. The fields that are not named here are not compared. */
+ * operators who wrote allow_unisolated: true. The fields that are not named here are not compared. Two things that
+ * isolation above NONE needs are not measured: a root of its own, and a uid that no other sandbox has. */
 typedef struct isogate_evidence { /* measured inside by the backend's own code, before any tenant's runs */
   uint32_t struct_size;
   uint32_t flags; /* ISOGATE_EVIDENCE_* */
@@ -517,7 +519,8 @@ typedef struct isogate_backend_api {
   uint32_t reserved; /* 0 */
 
   /* [main] config_json has been validated against config_schema_json. Returns quickly, without network I/O.
-     ISOGATE_INVALID_ARGUMENT: the configuration is wrong, so that the gateway does not start; see isogate_error. */
+     ISOGATE_INVALID_ARGUMENT: the configuration is wrong, so that the gateway does not start; see isogate_error.
+     After another failure it is not called again before a reload or a restart: probe() reports outages. */
   isogate_status (*create)(const isogate_host* host, isogate_str config_json, isogate_backend** out,
                            isogate_error* error);
   /* [main] Called once at most, after every sandbox is closed and no call is left. If a close failed, or a call
@@ -535,8 +538,9 @@ typedef struct isogate_backend_api {
   /* [any] No other call of that sandbox is running. After ISOGATE_OK and ISOGATE_NO_SANDBOX, which means that it
      had ended already, it is closed and the pointer is invalid. After any other failure the pointer is valid, and
      the only call that follows is close again. STOP and PURGE leave nothing running: they fail while something
-     still runs. The host itself calls it with DETACH before it opens a sandbox again of which a call has answered
-     ISOGATE_NO_SANDBOX. */
+     still runs. PURGE of a sandbox that has ended removes what remains of it: ISOGATE_OK. After ISOGATE_NO_SANDBOX
+     its workspace may remain: the host opens the sandbox again and purges that one. The host itself calls it with
+     DETACH before it opens a sandbox again of which a call has answered ISOGATE_NO_SANDBOX. */
   isogate_status (*close)(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
                           isogate_error* error);
   /* [any] Every sandbox of this instance that exists, open or not. */
