@@ -107,13 +107,13 @@ TEST(ConfigCommand, CheckOnlyNotesLimitsThatAServiceHas) {
   const std::string crowded = directory.file("crowded", std::string("gone") + kProcessesAbove),
                     gone = directory.file("gone", "gone");
   const auto checked = [&](const std::string& settings, const std::string& first) {
-    std::string yaml = settings + "allow_unisolated: true\nbackends:\n";
+    std::string yaml = settings + "backends:\n";
     for (const auto& [name, file] : {std::pair("one", first), std::pair("two", gone)})
       yaml += std::string("  - {name: ") + name +
               ", plugin: " ISOGATE_BUILD_DIR "/test_plugins/faulty.so, config: {probe_file: " + file + "}}\n";
     return run_isogate({"config", "check", directory.file("c.yaml", yaml)});
   };
-  const auto noted = checked("", crowded);
+  const auto noted = checked("allow_unisolated: true\n", crowded);
   EXPECT_EQ(noted.exit_code, 0) << noted.err;
   EXPECT_NE(
       noted.out.find("note: limits cannot be tried in the cgroup of this check, and what else a sandbox "
@@ -121,8 +121,9 @@ TEST(ConfigCommand, CheckOnlyNotesLimitsThatAServiceHas) {
       std::string::npos)
       << noted.out;
   EXPECT_EQ(noted.err.find("warning: no backend"), std::string::npos) << noted.err;
-  const std::pair<const char*, std::string> never[] = {
-      {"", gone}, {"min_isolation: container\n", crowded}, {"require_remote: true\n", crowded}};
+  const std::pair<const char*, std::string> never[] = {{"allow_unisolated: true\n", gone},
+                                                       {"min_isolation: container\n", crowded},
+                                                       {"require_remote: true\n", crowded}};
   for (const auto& [settings, first] : never) {
     const auto warned = checked(settings, first);
     EXPECT_EQ(warned.exit_code, 0) << settings << warned.err;
