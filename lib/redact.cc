@@ -26,6 +26,7 @@ struct Span {
 
 bool word(char c) { return is_alnum(c) || c == '_' || c == '-'; }
 bool token68(char c) { return word(c) || c == '.' || c == '~' || c == '+' || c == '/' || c == '='; }
+bool is_hex(char c) { return hex_value(c) >= 0; }
 bool capital(char c) { return is_digit(c) || is_upper(c); }
 bool space(char c) { return c == ' ' || c == '\t'; }
 bool ends_operator(char c) { return c == '=' || c == '>'; }
@@ -83,9 +84,10 @@ Span credentials(std::string_view text, size_t at, std::string_view scheme) {
 }
 
 constexpr std::string_view kSecretEndings[] = {
-    "accesskey",  "access_key",  "api_key",    "apikey",    "authorization", "cookie",
-    "credential", "credentials", "passphrase", "passwd",    "password",      "private_key",
-    "privatekey", "secret",      "secret_key", "secretkey", "token"};
+    "_pass",         "_pwd",      "accesskey",  "access_key",  "api_key",        "apikey",
+    "authorization", "cookie",    "credential", "credentials", "encryption_key", "encryptionkey",
+    "passphrase",    "passwd",    "password",   "private_key", "privatekey",     "secret",
+    "secret_key",    "secretkey", "token"};
 
 constexpr std::string_view kWordStops = " \t\r\n\"'`,;&)]}<>", kLineStops = "\r\n\"'";
 
@@ -158,14 +160,15 @@ size_t end_of_parts(std::string_view text, const Span& value) {
   return std::min(end, text.size());
 }
 
-// name=value, name: value, "name": "value", --name value; also by ==, := and =>.
+// name=value, name: value, "name": "value", --name value; also by ==, +=, := and =>.
 Span assignment(std::string_view text, size_t at) {
   if (!word(text[at]) || (at > 0 && word(text[at - 1]))) return {};
   size_t end = run(text, at, word);
   std::string_view name = text.substr(at, end - at);
   if (end < text.size() && text[end] == '\\') ++end;
   if (is_quote(text, end)) end += starts(text, end + 1, "]") ? 2 : 1;
-  const size_t sign = run(text, end, space, 8);
+  size_t sign = run(text, end, space, 8);
+  if (starts(text, sign, "+=")) ++sign;
   const bool equals = starts(text, sign, "="), colon = starts(text, sign, ":");
   bool flag = !equals && !colon && sign > end && text[end - 1] != ']' && name.substr(0, 2) == "--";
   if ((!equals && !colon && !flag) || !is_secret_name(name)) return {};
@@ -206,6 +209,19 @@ Span jwt(std::string_view text, size_t at) {
   return {at, run(text, payload, [](char c) { return word(c) || c == '.'; }), {}};
 }
 
+// A word that has the form of a token of the E2B listener (gateway/front/e2b/sandbox.h, record.h): 52
+// characters of base32, after the id of the sandbox or alone.
+Span e2b_token(std::string_view text, size_t at) {
+  constexpr size_t kId = 21, kSecret = 52;
+  if (at > 0 && word(text[at - 1])) return {};
+  const size_t end = run(text, at, word, kId + 1 + kSecret + 1), size = end - at;
+  const std::string_view token = text.substr(at, size);
+  const bool whole = size == kId + 1 + kSecret && token[0] == 'i' && token[kId] == 'x';
+  if ((!whole && size != kSecret) || std::none_of(token.begin(), token.end(), is_digit)) return {};
+  if (token.find_first_not_of("abcdefghijklmnopqrstuvwxyz234567") != std::string_view::npos) return {};
+  return {at, end, {}};
+}
+
 Span url_userinfo(std::string_view text, size_t at) {
   if (!starts(text, at, "://")) return {};
   size_t end = text.find_first_of("@/?# \t\r\n\"'<>", at + 3);
@@ -242,6 +258,10 @@ constexpr Rule kRules[] = {
     {"basic_credentials", "bB", [](Text t, size_t at) { return credentials(t, at, "basic"); }},
     // Bearer …: whoever bears it is let in (RFC 6750)
     {"bearer_token", "bB", [](Text t, size_t at) { return credentials(t, at, "bearer"); }},
+    // e2b_…: a key of this gateway for E2B's SDKs, or one of E2B itself
+    {"e2b_key", "e", [](Text t, size_t at) { return first_of(t, at, {"e2b_"}, 32, is_hex); }},
+    // envdAccessToken and trafficAccessToken: open one sandbox, or its ports
+    {"e2b_token", "abcdefghijklmnopqrstuvwxyz234567", e2b_token},
     // ghp_…, gho_…, ghu_…, ghs_…, ghr_…, github_pat_…: acts for a GitHub user or app
     {"github_token", "g",
      [](Text t, size_t at) {

@@ -25,6 +25,14 @@ TEST(Redact, TakesKnownTokensOutOfText) {
   EXPECT_EQ(redact("id=" + kAws + ", region"), "id=[redacted:aws_access_key], region");
   EXPECT_EQ(redact("got " + kJwt + "."), "got [redacted:jwt]");
   EXPECT_EQ(redact("isg_abcdefghijkl234567mnop"), "[redacted:isogate_key]");
+  const std::string hex = "0123456789abcdef0123456789abcdef";
+  EXPECT_EQ(redact("E2B_KEY=e2b_" + hex + hex + " run"), "E2B_KEY=[redacted:e2b_key] run");
+  EXPECT_EQ(redact("no such call: /foo/isg_abcdefghijkl234567mnop"),
+            "no such call: /foo/[redacted:isogate_key]");
+  const std::string secret = "abcdefghijklmnopqrstuvwxyz234567abcdefghijklmnopqrst";
+  EXPECT_EQ(redact("curl https://host/iabcdefghijklmnop2345x" + secret + "/x"),
+            "curl https://host/[redacted:e2b_token]/x");
+  EXPECT_EQ(redact("(" + secret + ")"), "([redacted:e2b_token])");
   EXPECT_EQ(redact(std::string("glpat") + "-0123456789abcdefghij"), "[redacted:gitlab_token]");
   EXPECT_EQ(redact(std::string("xoxb") + "-123456789012-abcdef"), "[redacted:slack_token]");
   EXPECT_EQ(redact(std::string("sk_live") + "_0123456789abcdef"), "[redacted:stripe_key]");
@@ -55,6 +63,12 @@ TEST(Redact, TakesWhatItsNameCallsSecret) {
   const Case cases[] = {
       {"password=hunter2 next", "password=[redacted:assignment] next"},
       {"DB_PASSWORD=x", "DB_PASSWORD=[redacted:assignment]"},
+      {"DB_PASS=x y", "DB_PASS=[redacted:assignment] y"},
+      {"MYSQL_PWD=x y", "MYSQL_PWD=[redacted:assignment] y"},
+      {"ENCRYPTION_KEY=x y", "ENCRYPTION_KEY=[redacted:assignment] y"},
+      {"encryptionKey: abcdef", "encryptionKey: [redacted:assignment]"},
+      {"password+=x y", "password+=[redacted:assignment] y"},
+      {"password += 'x' y", "password += '[redacted:assignment]' y"},
       {"api-key = abc;", "api-key = [redacted:assignment];"},
       {"{\"apiKey\": \"a b\\\"c\", \"n\": 1}", "{\"apiKey\": \"[redacted:assignment]\", \"n\": 1}"},
       {"{\\\"token\\\":\\\"abc\\\"}", "{\\\"token\\\":\\\"[redacted:assignment]\\\"}"},
@@ -125,6 +139,14 @@ TEST(Redact, KeepsOrdinaryText) {
                            "disk-full-1234567890123456",
                            "max_tokens=4096",
                            "PWD=/home/me",
+                           "OLDPWD=/home/me",
+                           "e2b_sandbox_2024",
+                           "e2b_0123456789abcdef",
+                           "iabcdefghijklmnop2345",
+                           "abcdefghijklmnopqrstuvwxyz234567abcdefghijklmnopqrstu",
+                           "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz",
+                           "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567ABCDEFGHIJKLMNOPQRST",
+                           "password+",
                            "token_count: 512",
                            "bearer authentication required",
                            "Basic authentication required",
@@ -213,6 +235,9 @@ TEST(Redact, IsLinearInHostileText) {
                            "'\\''token='",
                            "Cookie: a\"b",
                            "_token==",
+                           "token+=",
+                           "e2b_",
+                           "iabcdefghijklmnopqrstx",
                            "_"}) {
     std::string text;
     while (text.size() < (256 << 10)) text += part;
@@ -224,9 +249,9 @@ TEST(Redact, IsLinearInHostileText) {
 
 TEST(Redact, KnowsNamesOfSecrets) {
   for (const char* name : {"password", "X-Api-Key", "DB_PASSWORD", "accessToken", "client-secret",
-                           "Authorization", "privateKey"})
+                           "Authorization", "privateKey", "DB_PASS", "MYSQL_PWD", "ENCRYPTION_KEY"})
     EXPECT_TRUE(is_secret_name(name)) << name;
-  for (const char* name : {"", "key", "name", "tokens", "path", "PWD", "sha256"})
+  for (const char* name : {"", "key", "name", "tokens", "path", "PWD", "OLDPWD", "compass", "sha256"})
     EXPECT_FALSE(is_secret_name(name)) << name;
 }
 

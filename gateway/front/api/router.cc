@@ -4,6 +4,7 @@
 #include <set>
 
 #include "gateway/front/base/api_error.h"
+#include "lib/redact.h"
 #include "lib/text.h"
 
 namespace isogate::front {
@@ -74,8 +75,9 @@ Routed route_target(std::string_view method, std::string_view target, const std:
     throw ApiError{
         .code = Code::kMethodNotAllowed, .message = "this path takes " + allow, .header = {"Allow", allow}};
   }
-  throw ApiError{.code = Code::kNotFound,
-                 .message = "no such call: " + printable(path, 200) + "; GET /openapi.json lists them"};
+  throw ApiError{
+      .code = Code::kNotFound,
+      .message = "no such call: " + printable(redact(path), 200) + "; GET /openapi.json lists them"};
 }
 
 void route_exchange(Exchange& exchange, const std::vector<Route>& table) {

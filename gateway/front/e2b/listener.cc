@@ -9,6 +9,7 @@
 #include "gateway/front/e2b/sandbox.h"
 #include "gateway/front/http/json_answer.h"
 #include "lib/hash.h"
+#include "lib/redact.h"
 #include "lib/text.h"
 
 namespace isogate::front::e2b {
@@ -91,7 +92,7 @@ void route(const App& app, Exchange& exchange) {
     route_exchange(exchange, routes());
   } catch (ApiError& error) {
     if (error.code == Code::kNotFound)
-      error.message = "no such call: " + printable(target.substr(0, target.find('?')), 200) +
+      error.message = "no such call: " + printable(redact(target.substr(0, target.find('?'))), 200) +
                       "; this listener serves E2B's SDKs, and `listen` the native API";
     throw;
   }
