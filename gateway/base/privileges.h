@@ -14,6 +14,8 @@ namespace isogate {
 
 // RLIMIT_NOFILE that the gateway takes for its processes, where it may.
 inline constexpr uint64_t kMostFiles = 1 << 20;
+// Below it no start: a backend host would not have two sandboxes beside its calls (gateway/host/capacity.h).
+inline constexpr uint64_t kLeastFiles = 640;
 
 bool started_by_root();
 

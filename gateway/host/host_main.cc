@@ -14,6 +14,7 @@
 #include "gateway/base/budgets.h"
 #include "gateway/base/privileges.h"
 #include "gateway/config/plugin_place.h"
+#include "gateway/host/capacity.h"
 #include "gateway/host/orders.h"
 #include "gateway/host/plugin/describe.h"
 #include "gateway/host/plugin/plugin_loader.h"
@@ -188,32 +189,12 @@ int fail(const std::string& backend, const Failure& failure) {
   return kExitFailed;
 }
 
-// At a time; the reserve is for probes and closes. A watch keeps an inotify instance, of which the kernel
-// gives one user 128 (fs.inotify.max_user_instances).
-constexpr size_t kFileCalls = 512, kWatches = 64, kConnections = 512, kReserve = 16;
-
 // How much this backend host accepts, by its limit of open files.
-struct Capacity {
-  size_t calls = 0, sandboxes = 0;
-};
-
-// A call brings up to five descriptors, and a plugin opens about as many more; an open sandbox keeps up to
-// nine, and one of namespaces up to twenty-three: these, its waiting init, its groups of each cgroup
-// hierarchy. If they do not suffice for everything, a quarter of them is for sandboxes.
-Capacity capacity_of(const LimitsConfig& limits, uint32_t isolation) {
-  constexpr rlim_t kPerCall = 16, kOwn = 64;
-  const rlim_t per_sandbox = isolation == ISOGATE_ISOLATION_NAMESPACE ? 24 : 10;
-  const Capacity wanted{size_t{limits.max_execs} + kFileCalls + kWatches + kConnections + kReserve,
-                        limits.max_sandboxes};
+Capacity capacity_for(const LimitsConfig& limits, uint32_t isolation) {
+  const Capacity wanted = wanted_capacity(limits);
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
-  const rlim_t all = std::max(files.rlim_cur, 2 * kOwn) - kOwn;
-  const rlim_t for_sandboxes = std::min<rlim_t>(wanted.sandboxes * per_sandbox, all / 4);
-  Capacity most;
-  most.calls =
-      std::max<size_t>(std::min<size_t>(wanted.calls, (all - for_sandboxes) / kPerCall), 2 * kReserve);
-  const rlim_t left = all - std::min<rlim_t>(all, most.calls * kPerCall);
-  most.sandboxes = std::clamp<size_t>(left / per_sandbox, 1, wanted.sandboxes);
+  const Capacity most = capacity_of(limits, isolation, files.rlim_cur);
   const auto level =
       files.rlim_cur < kMostFiles ? log::Level::kWarn : log::Level::kInfo;  // can it be raised?
   if (most.calls < wanted.calls || most.sandboxes < wanted.sandboxes)
@@ -244,7 +225,7 @@ int serve(Start start) {
   std::unique_ptr<Instance> instance;
   if (const auto failure = prepare(start, instance)) return fail(start.backend.name, *failure);
   const Description& plugin = instance->description();
-  const Capacity capacity = capacity_of(start.config.limits, plugin.isolation);
+  const Capacity capacity = capacity_for(start.config.limits, plugin.isolation);
   auto greeted = ipc::send_record(start.front.get(), ipc::encode(hello_of(*instance, capacity)).bytes, {},
                                   ipc::Wait::kBlock);
   if (!greeted) log::warn("front_unreachable", {{"reason", greeted.error().message}});

@@ -23,7 +23,6 @@ namespace isogate::supervisor {
 namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD};
-constexpr rlim_t kLeastFiles = 512;
 constexpr auto kOrphanGrace = std::chrono::seconds(1);
 constexpr auto kOrphanDeath = budget::kOrphans - kOrphanGrace;
 

@@ -164,7 +164,7 @@ void expect_a_refusal_to_start() {
     said = error.what();
   }
   EXPECT_NE(said.find("RLIMIT_NOFILE is 256"), std::string::npos) << said;
-  EXPECT_NE(said.find("512 at least"), std::string::npos) << said;
+  EXPECT_NE(said.find("640 at least"), std::string::npos) << said;
 }
 
 TEST(FewDescriptors, TooFewForTwoTenantsAreNoStart) {
