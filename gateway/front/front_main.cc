@@ -364,7 +364,9 @@ class Front {
     app_.backends.reconfigure(app_.config);
     app_.sandboxes.upkeep.release_removed();
     set_limits();
-    if (server_) server_->set_limits(admitted(app_.config.limits));
+    if (!server_) return;
+    server_->set_limits(admitted(app_.config.limits));
+    server_->end_unadmitted();
   }
 
   void set_limits() {

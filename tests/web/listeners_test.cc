@@ -1,4 +1,6 @@
+#include <chrono>
 #include <regex>
+#include <thread>
 
 #include "tests/support/api.h"
 #include "tests/support/processes.h"
@@ -132,6 +134,65 @@ TEST_F(WebListeners, AnotherPageOpensNoWebSocket) {
   }
   EXPECT_TRUE(WebSocket(gateway->url(), path + "/attach", {{"Origin", "http://localhost:3000"}}).open());
   EXPECT_TRUE(succeeded(me.call("DELETE", path)));
+}
+
+// A WebSocket that stays open needs no other request to command a program.
+TEST_F(WebListeners, ARemovedKeyCommandsNothingMore) {
+  const std::string local = "allow_unisolated: true\nbackends: [{name: local}]\n";
+  const auto gateway = std::make_unique<Gateway>(local + keys_yaml("abc"));
+  struct Client {
+    Caller caller;
+    std::string path;
+    std::unique_ptr<WebSocket> socket;
+  };
+  std::vector<Client> clients;
+  for (const char tenant : {'a', 'b'}) {
+    const Caller caller(gateway->url(), tenant_key(tenant), std::string(1, tenant));
+    const Answer started =
+        caller.exec("read line; echo $line >got; cat", {{"background", true}, {"stdin_open", true}});
+    ASSERT_EQ(started.status, 202) << started.text;
+    const std::string path = "/execs/" + started.body.at("exec_id").get<std::string>();
+    clients.push_back(
+        {caller, path, std::make_unique<WebSocket>(gateway->url(), path + "/attach", caller.headers(), 30)});
+    ASSERT_TRUE(clients.back().socket->open());
+  }
+  gateway->reload(local + keys_yaml("ac"));
+  ASSERT_TRUE(gateway->logs("input_ended"));
+  WebSocket& removed = *clients[1].socket;
+  while (removed.next()) {
+  }
+  EXPECT_EQ(removed.close_code(), 1008);
+  clients[0].socket->send_binary("still here\n");
+  EXPECT_TRUE(eventually(20, [&] { return clients[0].caller.read("got").text == "still here\n"; }));
+  gateway->reload(local + keys_yaml("abc"));
+  EXPECT_EQ(clients[1].caller.read("got").status, 404);
+  for (const Client& one : clients) EXPECT_TRUE(succeeded(one.caller.call("DELETE", one.path)));
+}
+
+// Requests whose body goes on as stdin.
+TEST_F(WebListeners, ARemovedKeySendsNoMoreStdin) {
+  const std::string local = "allow_unisolated: true\nbackends: [{name: local}]\n";
+  const auto gateway = std::make_unique<Gateway>(local + keys_yaml("abc"));
+  const Caller caller(gateway->url(), tenant_key('b'), "b");
+  const Answer started = caller.exec("cat >got", {{"background", true}, {"stdin_open", true}});
+  ASSERT_EQ(started.status, 202) << started.text;
+  const std::string path = "/execs/" + started.body.at("exec_id").get<std::string>();
+  HttpConnection connection(gateway->url(), 30);
+  Headers headers = caller.headers();
+  headers.emplace_back("Content-Length", "100");
+  connection.send_request_head("POST", path + "/stdin", headers);
+  connection.send("before\n");
+  EXPECT_TRUE(eventually(20, [&] { return caller.read("got").text == "before\n"; }));
+  gateway->reload(local + keys_yaml("ac"));
+  ASSERT_TRUE(gateway->logs("input_ended"));
+  try {
+    connection.send("after\n");
+  } catch (const std::runtime_error&) {  // it is closed already
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  gateway->reload(local + keys_yaml("abc"));
+  EXPECT_EQ(caller.read("got").text, "before\n");
+  EXPECT_TRUE(succeeded(caller.call("DELETE", path)));
 }
 
 TEST_F(WebListeners, WrongKeysAreSlowedAndTheRightOneIsNot) {

@@ -88,10 +88,15 @@ void Attachment::end_input(uint16_t code, std::string reason) {
   exec_->changes().notify();
 }
 
+void Attachment::end_unadmitted() {
+  pending_.clear();
+  end_input(WebSocket::kPolicy, kNoLongerAdmitted);
+}
+
 Task<void> Attachment::take_input() {
   while (!input_ended_) {
     const std::optional<WebSocket::Message> message = co_await socket_->read();
-    if (!message) co_return;
+    if (!message || fault_) co_return;
     try {
       if (message->text) {
         obey(message->bytes);

@@ -26,6 +26,8 @@ class Attachment {
   [[nodiscard]] uint64_t most_bytes() const;
   // Until the exec has ended, or the client leaves. `socket` is borrowed.
   Task<void> run(const boost::asio::any_io_executor& executor, WebSocket& socket);
+  // The client is no longer admitted: nothing more of it reaches the exec, and it is closed with 1008.
+  void end_unadmitted();
 
  private:
   Task<void> release_writer();

@@ -249,6 +249,7 @@ Task<void> handle_stdin(App& app, Exchange& exchange) {
   const auto exec = exec_of(app, exchange);
   const bool close = query_flag(exchange.query, "close");
   LongExec::Writer writer(exec);
+  exchange.end_input = [&exchange] { exchange.abort(); };
   co_await writer.write_body(exchange);
   if (close) writer.close();
   co_await send_json(exchange);
@@ -278,6 +279,7 @@ Task<void> handle_attach(App& app, Exchange& exchange) {
   Attachment attached(exec, from, query_flag(exchange.query, "read_only"));
   exchange.memory.hold(attached.most_bytes());
   auto socket = co_await exchange.upgrade(attached.most_message());
+  exchange.end_input = [&attached] { attached.end_unadmitted(); };
   co_await attached.run(app.executor, *socket);
 }
 

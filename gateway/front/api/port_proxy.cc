@@ -285,6 +285,7 @@ class Proxied {
     co_await exchange_.switch_protocols(headers);
     switched_ = true;
     port_.on_cut([this] { exchange_.abort(); });
+    exchange_.end_input = [this] { port_.cut(kNoLongerAdmitted); };
     sent_ = false;
     asio::co_spawn(app_.executor, pass_in(), [this](const std::exception_ptr&) {
       sent_ = true;

@@ -65,6 +65,11 @@ class Passage {
     co_await changes_.until([this] { return input_read_; });
   }
 
+  void end_unadmitted() {
+    end(WebSocket::kPolicy, kNoLongerAdmitted);
+    port_.cut(kNoLongerAdmitted);
+  }
+
   // Also while nobody reads of it, since the program takes nothing.
   void client_is_gone() {
     patience_.set(kPortPassWithin, [this] { port_.cut("its client has disconnected"); });
@@ -172,6 +177,7 @@ Task<void> handle_connect(App& app, Exchange& exchange) {
   const auto socket = co_await exchange.upgrade(kMostMessage);
   Passage passage(*port, *socket, half_close, app.executor);
   const OnKill on_kill(client, [&passage] { passage.client_is_gone(); });
+  exchange.end_input = [&passage] { passage.end_unadmitted(); };
   co_await passage.run();
   exchange.count_bytes(port->sent(), port->received());
   app.metrics.port_ended(port->backend(), port->sent(), port->received());

@@ -69,6 +69,9 @@ struct RpcCode {
 };
 RpcCode rpc_code(const ApiError& error);
 
+// Why a call is ended whose request would be refused now.
+inline constexpr const char* kNoLongerAdmitted = "your key, or what admitted you, was removed";
+
 ApiError invalid_request(std::string message);
 ApiError draining();
 

@@ -347,6 +347,7 @@ Task<void> handle_input(App& app, Exchange& exchange) {
 
 // Its end leaves stdin open.
 Task<void> handle_stream_input(App& app, Exchange& exchange) {
+  exchange.end_input = [&exchange] { exchange.abort(); };
   MessageReader messages = messages_of(app, exchange);
   LongExecPtr exec;
   while (const auto message = co_await messages.next()) {
@@ -354,6 +355,7 @@ Task<void> handle_stream_input(App& app, Exchange& exchange) {
       exec = process_of(app, exchange, start);
     const json& data = object_in(*message, "data");
     if (data.empty()) continue;
+    if (exchange.closed()) throw ClientGone{};
     if (!exec) throw invalid_request("the stream's first message must have `start`");
     co_await write_input(app, exchange, exec, object_in(data, "input"));
   }

@@ -210,6 +210,17 @@ void Connection::limits_changed() {
   if (awaits_head_) wait_idle();
 }
 
+bool Connection::still_admitted() {
+  Principal held = std::exchange(principal, {});
+  try {
+    server_.hooks_.authenticate(*this, listener_, peer_uid_, peer_);
+  } catch (const ApiError&) {
+  }
+  const bool same = principal.tenant == held.tenant;
+  principal = std::move(held);
+  return same;
+}
+
 // False when the client closed between requests. A bad head is answered here.
 Task<bool> Connection::read_head() {
   start_request();
@@ -285,6 +296,7 @@ Task<void> Connection::one_request() {
     refusal = ApiError{.code = Code::kInternal,
                        .message = "an internal error; the log has it under this request_id"};
   }
+  end_input = {};
   gone_.reset();
   pipelined_ = false;
   if (watching_) {
@@ -393,6 +405,7 @@ Task<void> Connection::continue_if_expected() {
 }
 
 Task<size_t> Connection::read_body_some(char* data, size_t size) {
+  if (closed_) throw ClientGone{};
   co_await continue_if_expected();
   while (!body_is_read()) {
     if (const size_t n = take_body(data, size); n > 0) co_return n;
@@ -468,6 +481,7 @@ Task<std::string> Connection::read_body(uint64_t cap) {
 
 // A plain body of known length goes from socket to pipe inside the kernel; others go through the parser.
 Task<size_t> Connection::read_body_to_pipe(PipeEnd& pipe) {
+  if (closed_) throw ClientGone{};
   if (!chunks_ && !socket_.encrypted()) co_return co_await splice_body(pipe);
   std::string chunk(kBodyChunk, '\0');
   const size_t size = co_await read_body_some(chunk.data(), chunk.size());

@@ -37,6 +37,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   void sweep(Clock::time_point now);  // closes it past its deadline
   void limits_changed();              // the server's
+  bool still_admitted();              // its request under way, for the same tenant
   [[nodiscard]] bool idle() const { return idle_; }
   void close();
 

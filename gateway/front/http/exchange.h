@@ -51,6 +51,8 @@ class Exchange {
   std::string path_param;                      // {path} or {port}, decoded
   std::string_view query;                      // after '?', raw
   ByteShare memory;                            // of bodies and responses that it keeps, until it is answered
+  // Of a call that takes a client's input without end: ends it, since its client is no longer admitted.
+  std::function<void()> end_input;
 
   // Empty when absent. Names are compared without case.
   [[nodiscard]] virtual std::string_view header(std::string_view name) const = 0;

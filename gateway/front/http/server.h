@@ -78,6 +78,9 @@ class Server {
   // Other authorities are trusted now: earlier certificates of open connections no longer count.
   void forget_certificates();
 
+  // Ends the calls with an `end_input` whose requests would be refused now, or be of another tenant.
+  void end_unadmitted();
+
   // `socket` is bound, listening and non-blocking.
   void listen(Fd socket, ListenerInfo info);
 
