@@ -310,7 +310,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
       if (when_rested() > Clock::now()) continue;  // another caller counted
       const bool as_tenant =
           static_cast<uid_t>(::setfsuid(UINT32_MAX)) != ::geteuid();  // it may not see everything
-      const FsIdentity as_host({as_tenant, ::geteuid(), ::getegid()});
+      const FsIdentity as_host = FsIdentity::of_this_process(as_tenant);
       if (!as_host.error()) walk_and_keep();
       return;
     }

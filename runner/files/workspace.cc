@@ -697,8 +697,8 @@ Fd open_to_sync(int path_fd) { return Fd(::openat(path_fd, ".", O_RDONLY | O_DIR
 int sync_directory(int path_fd, const Identity& tenant, int file) {
   Fd dir = open_to_sync(path_fd);
   if (!dir && tenant.change) {
-    const FsIdentity as_host({true, ::geteuid(), ::getegid()});
-    dir = open_to_sync(path_fd);
+    const FsIdentity as_host = FsIdentity::of_this_process(true);
+    if (!as_host.error()) dir = open_to_sync(path_fd);
   }
   if (!dir && tenant.change) return -errno;
   return (dir ? ::fsync(dir.get()) : ::syncfs(file)) == 0 ? 0 : -errno;
@@ -775,6 +775,8 @@ WorkspaceImpl::QuotaBefore WorkspaceImpl::quota_before() const {
 Error WorkspaceImpl::told_of_quota(const Error& error, const Target& target,
                                    const QuotaBefore& before) const {
   if (!before || (error.os_errno != EDQUOT && error.os_errno != ENOSPC)) return error;
+  const FsIdentity as_host = FsIdentity::of_this_process(identity_.change);  // to read a project's quota
+  if (as_host.error()) return error;
   const auto now = state_->quota->use();
   if (error.os_errno == ENOSPC) {
     const bool full = now && (now->used_bytes + kQuotaSlack >= now->limit_bytes ||

@@ -27,10 +27,24 @@ bool has_group(gid_t gid, const Identity& identity) {
 
 }  // namespace
 
-FsIdentity::FsIdentity(const Identity& identity) {
+bool FsIdentity::set_capabilities(const CapabilitySets& sets) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  return ::syscall(SYS_capset, &header, sets.data()) == 0;
+}
+
+FsIdentity FsIdentity::of_this_process(bool change) {
+  return FsIdentity({change, ::geteuid(), ::getegid()}, true);
+}
+
+FsIdentity::FsIdentity(const Identity& identity, bool capable) {
   if (!identity.change) return;
   if (::syscall(SYS_getgroups, 0, nullptr) != 0 && ::syscall(SYS_setgroups, 0, nullptr) != 0) {
     error_ = os_error("cannot give up the groups of this process", errno);
+    return;
+  }
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  if (::syscall(SYS_capget, &header, old_capabilities_.data()) != 0) {
+    error_ = os_error("cannot read the capabilities of this thread", errno);
     return;
   }
   changed_ = true;
@@ -39,6 +53,10 @@ FsIdentity::FsIdentity(const Identity& identity) {
   if (set_fsgid(kAsk) != identity.gid || set_fsuid(kAsk) != identity.uid)
     error_ = Error{ISOGATE_INTERNAL, EPERM,
                    "cannot take the file identity of the sandbox: Operation not permitted"};
+  CapabilitySets wanted = old_capabilities_;
+  for (auto& half : wanted) half.effective = capable ? half.permitted : 0;
+  capabilities_changed_ = set_capabilities(wanted);
+  if (!capabilities_changed_) error_ = os_error("cannot change the capabilities of this thread", errno);
 }
 
 FsIdentity::~FsIdentity() {
@@ -46,6 +64,7 @@ FsIdentity::~FsIdentity() {
   set_fsuid(old_uid_);
   set_fsgid(old_gid_);
   if (set_fsuid(kAsk) != old_uid_ || set_fsgid(kAsk) != old_gid_) std::abort();
+  if (capabilities_changed_ && !set_capabilities(old_capabilities_)) std::abort();
 }
 
 bool mode_lets_write(const struct stat& file, const Identity& identity) {

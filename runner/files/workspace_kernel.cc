@@ -8,11 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "lib/text.h"
+#include "runner/files/workspace_identity.h"
 #include "runner/files/workspace_transfer.h"
 #include "runner/files/workspace_tree.h"
 
@@ -31,17 +29,6 @@ constexpr std::array<uint32_t, 12> kKernelFilesystems = {
 uint32_t filesystem_of(int file) {
   struct statfs info {};
   return ::fstatfs(file, &info) == 0 ? static_cast<uint32_t>(info.f_type) : 0;
-}
-
-// Without a path it counts as a file about a process.
-bool is_of_a_process(int file) {
-  const auto target = read_link(AT_FDCWD, "/proc/self/fd/" + std::to_string(file), "");
-  if (!target || !target->starts_with('/')) return true;
-  std::string_view path = *target;
-  while (!path.empty()) {
-    if (is_digits(next_part(path, '/'))) return true;
-  }
-  return false;
 }
 
 bool may_read(const struct stat& info, const Identity& identity) {
@@ -70,8 +57,8 @@ bool is_kernel_file(int file, const struct stat& info) {
 
 Result<isogate_entry> read_kernel_file(int file, const struct stat& info, const Identity& identity,
                                        const isogate_file_request& request, int cancel_fd) {
-  if (filesystem_of(file) == PROC_SUPER_MAGIC && is_of_a_process(file))
-    return denied("it describes a process or a device: read it with an exec");
+  const FsIdentity as_tenant(identity);
+  if (as_tenant.error()) return *as_tenant.error();
   if (!may_read(info, identity)) return os_error("its mode does not allow it", EACCES);
   isogate_entry entry = entry_of(info);
   entry.size = ISOGATE_SIZE_UNKNOWN;

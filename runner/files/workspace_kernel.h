@@ -1,9 +1,9 @@
 // Files that the kernel generates on reading (/proc, /sys, …): the size from stat means nothing (0 or
 // 4,096), so they are read to their end. Only with scope sandbox.
 //
-// The kernel checks some against the credentials of the reader, not only of the opener, and the reader is
-// this process. So files about a process are refused (/proc/self would be the gateway's own), and files
-// whose permission bits do not admit the identity. An exec reads both as itself.
+// The kernel checks some against the credentials of the reader, not only of the opener: they are read as the
+// identity, and only if their permission bits admit it. Those about a process are not even resolved
+// (workspace_resolve.h).
 #pragma once
 
 #include <sys/stat.h>

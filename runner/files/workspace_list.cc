@@ -145,11 +145,12 @@ Result<void> Lister::descend(Frame& parent) {
   parent.pending.pop_back();
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
-  const int fd = resolve_child(parent.fd.get(), name, O_RDONLY | O_DIRECTORY);
-  if (out_of_something(fd)) return os_error("cannot list", -fd);
-  if (fd < 0) return {};  // removed, swapped, not readable, or another mount
+  Fd fd(resolve_child(parent.fd.get(), name, O_RDONLY | O_DIRECTORY));
+  if (out_of_something(fd.get())) return os_error("cannot list", -fd.get());
+  if (!fd) return {};  // removed, swapped, not readable, or another mount
+  if (is_of_a_process(fd.get())) return {};
   prefix_ += name + '/';
-  push(Fd(fd), prefix_.size());
+  push(std::move(fd), prefix_.size());
   return {};
 }
 

@@ -11,6 +11,8 @@
 #include <optional>
 #include <vector>
 
+#include "lib/text.h"
+
 namespace isogate {
 namespace {
 
@@ -187,7 +189,33 @@ class LinkWalk {
   size_t steps_ = 0;
 };
 
+// A path in procfs, of what depends on who looks at it.
+bool names_a_process(std::string_view path) {
+  if (path.ends_with("/keys") && !path.ends_with("/kernel/keys")) return true;
+  while (!path.empty()) {
+    if (is_digits(next_part(path, '/'))) return true;
+  }
+  return false;
+}
+
+int resolve_any(const Tree& tree, const std::string& path, int flags, bool follow) {
+  if (!have_openat2()) return resolve_by_walking(tree, path, flags, follow);
+  uint64_t how = RESOLVE_NO_MAGICLINKS;
+  how |= tree.confined ? RESOLVE_BENEATH | RESOLVE_NO_XDEV : RESOLVE_IN_ROOT;
+  if (!follow) how |= RESOLVE_NO_SYMLINKS;
+  const int found = openat2(tree.fd, path.c_str(), flags, how);
+  if (found != -EXDEV || !follow || !tree.confined || tree.own_path.empty()) return found;
+  return LinkWalk(tree, path).run(flags);
+}
+
 }  // namespace
+
+bool is_of_a_process(int file) {
+  const auto path = read_link(AT_FDCWD, "/proc/" + proc_name(file), "");
+  if (path && path->starts_with('/') && !names_a_process(*path)) return false;
+  struct statfs info {};
+  return ::fstatfs(file, &info) != 0 || info.f_type == PROC_SUPER_MAGIC;
+}
 
 bool have_openat2() {
   static const bool present = [] {
@@ -198,13 +226,9 @@ bool have_openat2() {
 }
 
 int resolve(const Tree& tree, const std::string& path, int flags, bool follow) {
-  if (!have_openat2()) return resolve_by_walking(tree, path, flags, follow);
-  uint64_t how = RESOLVE_NO_MAGICLINKS;
-  how |= tree.confined ? RESOLVE_BENEATH | RESOLVE_NO_XDEV : RESOLVE_IN_ROOT;
-  if (!follow) how |= RESOLVE_NO_SYMLINKS;
-  const int found = openat2(tree.fd, path.c_str(), flags, how);
-  if (found != -EXDEV || !follow || !tree.confined || tree.own_path.empty()) return found;
-  return LinkWalk(tree, path).run(flags);
+  Fd found(resolve_any(tree, path, flags, follow));
+  if (found && !tree.confined && is_of_a_process(found.get())) return -ESRCH;
+  return found.release();
 }
 
 int resolve_leaf(const Tree& tree, const std::string& path, Leaf& leaf) {
@@ -289,6 +313,9 @@ Error resolve_error(const std::string& attempt, const Tree& tree, int negative) 
   if (code == ELOOP)
     return {ISOGATE_PERMISSION_DENIED, code,
             attempt + ": a symlink leaves " + tree.name + " by way of /proc, or links form a loop"};
+  if (code == ESRCH)
+    return {ISOGATE_PERMISSION_DENIED, code,
+            attempt + ": it describes a process or a device: use an exec for it"};
   if (code == EAGAIN) return busy_error(attempt + ": its directories keep being renamed");
   if (code == ESTALE)
     return busy_error(attempt +

@@ -30,6 +30,11 @@ bool have_openat2();
 // O_NOFOLLOW; false refuses any with ELOOP.
 int resolve(const Tree& tree, const std::string& path, int flags, bool follow = true);
 
+// Whether procfs has it of a process or of a device, or of the keys of whoever reads it: the kernel shows
+// there what this process may see, not what a program of the sandbox may. Anything that cannot be examined
+// counts. resolve() refuses these in a tree that is not confined, with ESRCH.
+bool is_of_a_process(int file);
+
 // What a path names, after any symlinks in its last component: a name in a directory, which may exist or
 // not.
 struct Leaf {

@@ -34,7 +34,7 @@ StagedFile::StagedFile(StagedFile&& other) noexcept
 StagedFile::~StagedFile() {
   if (dir_ < 0) return;
   const FsIdentity as_tenant(identity_);
-  ::unlinkat(dir_, name_.c_str(), 0);
+  if (!as_tenant.error()) ::unlinkat(dir_, name_.c_str(), 0);
 }
 
 // False: a sweep was faster.

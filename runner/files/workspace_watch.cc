@@ -465,6 +465,7 @@ Result<void> Watcher::add_below(int top, std::vector<Todo> todo, Report report) 
     }();
     if (lacks_means(-directory.get())) return os_error("cannot watch all of it", -directory.get());
     if (!directory) continue;  // removed, swapped, not readable, or another mount
+    if (is_of_a_process(directory.get())) continue;
     auto node = add_one(parent, next.name, directory.get());
     if (!node) return node.error();
     if (*node == nullptr) continue;

@@ -115,6 +115,19 @@ TEST_F(FileAttack, F11_F12_OtherProcessesKeepTheirSecrets) {
                                "/root/; dd if=" + p + "/mem bs=1 count=1; cat " + p + "/stack");
     EXPECT_EQ(tried.at("stdout"), "") << command_line(pid);
   }
+  // By file calls, which a process of isogate's makes.
+  std::vector<std::string> processes = {"/proc/self", "/proc/thread-self"};
+  for (const pid_t pid : {gateway().pid(), front_of(gateway()), host_of(gateway(), backend())})
+    processes.push_back("/proc/" + std::to_string(pid));
+  for (const std::string& p : processes)
+    for (const char* name :
+         {"/environ", "/maps", "/status", "/fd", "/fdinfo", "/map_files", "/root", "/cwd"}) {
+      const Json request{{"path", p + name}, {"scope", "sandbox"}};
+      for (const char* call : {"read", "list", "stat"}) {
+        const Answer tried = x().post(std::string("/workspace/") + call, request);
+        EXPECT_GE(tried.status, 400) << call << " " << p << name << ": " << tried.text;
+      }
+    }
 }
 
 TEST_F(FileAttack, F14_NoDescriptorIsInherited) {

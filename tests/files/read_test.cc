@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -107,9 +108,83 @@ TEST_F(Reads, KernelFilesAboutAProcessAreRefused) {
   link("/proc/self/maps", "maps");
   const std::string through = inside("maps");
   EXPECT_STATUS(read(through, 0, UINT64_MAX, ISOGATE_SCOPE_SANDBOX), ISOGATE_PERMISSION_DENIED);
+  EXPECT_FALSE(read("/proc/keys", 0, UINT64_MAX, ISOGATE_SCOPE_SANDBOX)) << "those of this process";
   if (!is_root()) GTEST_SKIP() << "the rest needs root";
   EXPECT_STATUS(read("/proc/sys/kernel/cad_pid", 0, UINT64_MAX, ISOGATE_SCOPE_SANDBOX),
                 ISOGATE_PERMISSION_DENIED);
+}
+
+TEST_F(Reads, WhatProcHasOfAProcessIsRefusedToEveryCall) {
+  open(true);
+  for (const char* path : {"/proc/self/fd", "/proc/self/fdinfo", "/proc/self/map_files", "/proc/self/task",
+                           "/proc/thread-self/ns", "/proc/1"}) {
+    EXPECT_STATUS(list(path, 0, 0, ISOGATE_SCOPE_SANDBOX), ISOGATE_PERMISSION_DENIED) << path;
+    EXPECT_STATUS(stat(path, ISOGATE_SCOPE_SANDBOX), ISOGATE_PERMISSION_DENIED) << path;
+    auto ended = make_pipe();
+    ended->write.reset();
+    auto changes = make_pipe();
+    auto request = request_for(path);
+    request.scope = ISOGATE_SCOPE_SANDBOX;
+    request.fd = changes->write.get();
+    EXPECT_STATUS(files().watch(request, ended->read.get()), ISOGATE_PERMISSION_DENIED) << path;
+  }
+  EXPECT_STATUS(stat("/proc/self/fd/0", ISOGATE_SCOPE_SANDBOX), ISOGATE_PERMISSION_DENIED);
+  for (const char* path : {"/proc/self/fd/0", "/proc/self/fd/999999"}) {
+    EXPECT_STATUS(remove(path, 0, ISOGATE_SCOPE_SANDBOX), ISOGATE_PERMISSION_DENIED) << path;
+    EXPECT_STATUS(write(path, "x", 0, 0, ISOGATE_SCOPE_SANDBOX), ISOGATE_PERMISSION_DENIED) << path;
+  }
+  EXPECT_OK(stat("/proc/self", ISOGATE_SCOPE_SANDBOX)) << "the symlink itself";
+  const auto all = list("/proc", ISOGATE_FILE_RECURSIVE, 0, ISOGATE_SCOPE_SANDBOX);
+  ASSERT_OK(all);
+  EXPECT_TRUE(all->has("1") && all->has("sys/kernel/ostype"));
+  const auto& names = all->names;
+  EXPECT_TRUE(std::none_of(names.begin(), names.end(), [](const std::string& name) {
+    const size_t slash = name.find('/');
+    return slash != std::string::npos && name.find_first_not_of("0123456789") == slash;
+  }));
+}
+
+// Some files show more to whoever has a capability.
+TEST_F(Reads, KernelFilesAreReadWithoutCapabilities) {
+  if (!is_root()) GTEST_SKIP() << "an ordinary user has none";
+  open(true);
+  const auto shows_addresses = [](const std::string& text) {
+    for (size_t at = 0; at < text.size(); at = std::min(text.find('\n', at), text.size() - 1) + 1)
+      if (text.find_first_of("123456789abcdef", at) < text.find(" : ", at)) return true;
+    return false;
+  };
+  if (!shows_addresses(slurp("/proc/iomem"))) GTEST_SKIP() << "root itself sees no addresses here";
+  const auto got = read("/proc/iomem", 0, UINT64_MAX, ISOGATE_SCOPE_SANDBOX);
+  EXPECT_TRUE(!got || !shows_addresses(*got)) << *got;
+}
+
+TEST_F(Reads, TheSandboxsIdentityHasNoCapability) {
+  if (!is_root()) GTEST_SKIP() << "an ordinary user changes no identity";
+  const auto effective = [] {
+    const std::string status = slurp("/proc/thread-self/status");
+    const size_t at = status.find("CapEff:");
+    return status.substr(at, status.find('\n', at) - at);
+  };
+  const std::string before = effective(), none = "CapEff:\t0000000000000000";
+  EXPECT_NE(before, none);
+  {
+    const FsIdentity as_tenant(tenant());
+    EXPECT_FALSE(as_tenant.error());
+    EXPECT_EQ(effective(), none);
+    {
+      const FsIdentity again(tenant());
+      EXPECT_FALSE(again.error());
+      EXPECT_EQ(effective(), none);
+    }
+    {
+      const FsIdentity as_host = FsIdentity::of_this_process(true);
+      EXPECT_FALSE(as_host.error());
+      EXPECT_EQ(effective(), before);
+      EXPECT_TRUE(Fd(::open((sandbox() + "/staging/files").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
+    }
+    EXPECT_EQ(effective(), none);
+  }
+  EXPECT_EQ(effective(), before);
 }
 
 TEST_F(Reads, SixtyFourMebibytesGoRoundByteForByte) {

@@ -1,5 +1,6 @@
 #include "tests/local/injector.h"
 
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
@@ -101,6 +102,13 @@ bool starts_a_thread(const seccomp_data& call) {
   return (reinterpret_cast<const clone_args*>(call.args[0])->flags & CLONE_THREAD) != 0;
 }
 
+// A file call's end, where the process ends if it fails.
+bool raises_capabilities(const seccomp_data& call) {
+  if (call.nr != SYS_capset) return false;
+  const auto* sets = reinterpret_cast<const __user_cap_data_struct*>(call.args[1]);
+  return (sets[0].effective | sets[1].effective) != 0;
+}
+
 }  // namespace
 
 void Injector::arm(int nth, int error) {
@@ -135,7 +143,7 @@ void Injector::answer() {
     seccomp_notif asked = {};
     if (::ioctl(listener_, SECCOMP_IOCTL_NOTIF_RECV, &asked) != 0) continue;
     seccomp_notif_resp reply = {asked.id, 0, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE};
-    if (armed_ && !starts_a_thread(asked.data) && ++count_ == nth_) {
+    if (armed_ && !starts_a_thread(asked.data) && !raises_capabilities(asked.data) && ++count_ == nth_) {
       failed_ = asked.data.nr;
       reply.error = -error_;
       reply.flags = 0;

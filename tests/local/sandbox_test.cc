@@ -151,6 +151,17 @@ TEST_F(LocalSandbox, AgentsHaveNoWayToEachOther) {
   EXPECT_EQ(upper.read(path, ISOGATE_SCOPE_SANDBOX).second, "mine");
 }
 
+// /proc/iomem has addresses only for whoever opens it with CAP_SYS_ADMIN.
+TEST_F(LocalSandbox, FileCallsHaveNoCapabilityOfTheirHost) {
+  if (!is_root_user()) GTEST_SKIP() << "an ordinary user has none";
+  Backend backend(state_, "local");
+  Box box(backend);
+  const auto [status, content] = box.read("/proc/iomem", ISOGATE_SCOPE_SANDBOX);
+  EXPECT_EQ(content, box.sh("cat /proc/iomem").out);
+  for (const char* path : {"/proc/self/status", "/proc/self/map_files", "/proc/1/environ"})
+    EXPECT_EQ(box.read(path, ISOGATE_SCOPE_SANDBOX).first, ISOGATE_PERMISSION_DENIED) << path;
+}
+
 TEST_F(LocalSandbox, SharedDirectoriesAreReadOnly) {
   const std::string prefix = "library", path = state_ + "/shared";
   ::mkdir(path.c_str(), 0755);
