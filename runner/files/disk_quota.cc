@@ -68,7 +68,10 @@ bool walk(int top, const Visit& visit, size_t depth = 0) {
     if (reader.next(top, names) < 0) return false;
     for (const auto& each : names) {
       struct stat info {};
-      if (::fstatat(top, each.text.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+      if (::fstatat(top, each.text.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        whole = errno == ENOENT && whole;
+        continue;
+      }
       if (!visit(top, each.text, info)) return false;
       if (!S_ISDIR(info.st_mode)) continue;
       const Fd child(depth < kDeepest ? resolve_child(top, each.text, O_RDONLY | O_DIRECTORY) : -ELOOP);
@@ -308,10 +311,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
       std::this_thread::sleep_until(when_rested());
       const std::lock_guard one(counting_);
       if (when_rested() > Clock::now()) continue;  // another caller counted
-      const bool as_tenant =
-          static_cast<uid_t>(::setfsuid(UINT32_MAX)) != ::geteuid();  // it may not see everything
-      const FsIdentity as_host = FsIdentity::of_this_process(as_tenant);
-      if (!as_host.error()) walk_and_keep();
+      walk_and_keep();
       return;
     }
   }
@@ -328,6 +328,10 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
   // Covered files are reserved, and skipped. If anything was written meanwhile, the walk may have counted it
   // or not: it is added, so that the count is rather too high, and the tree is counted again.
   void walk_and_keep() {
+    // A tenant may not see everything: the thread can have the identity of a file call, which it makes, or
+    // which started it.
+    const bool as_tenant = static_cast<uid_t>(::setfsuid(UINT32_MAX)) != ::geteuid();
+    const FsIdentity as_host = FsIdentity::of_this_process(as_tenant);
     const auto begun = Clock::now();
     bool busy = false;
     {
@@ -340,14 +344,15 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     uint64_t names = 0;
     std::set<FileId> linked;
     const uint64_t most = std::clamp(use_.limit_files + 1, kMostCounted, kMostOfAny);
-    const bool whole = walk(directory_.get(), [&](int, const std::string&, const struct stat& info) {
+    const auto add = [&](int, const std::string&, const struct stat& info) {
       const FileId file{info.st_dev, info.st_ino};
       const bool again = is_covered(file) || (info.st_nlink > 1 && !S_ISDIR(info.st_mode) &&
                                               linked.size() < kMostLinked && !linked.insert(file).second);
       bytes += again ? 0 : static_cast<uint64_t>(info.st_blocks) * 512;
       files += again ? 0 : 1;
       return ++names < most;
-    });
+    };
+    const bool whole = !as_host.error() && walk(directory_.get(), add);
     const std::lock_guard lock(mutex_);
     bytes = plus(bytes, std::max<int64_t>(0, since_));
     // Unvisited entries still exist.

@@ -96,6 +96,21 @@ TEST_F(CountedBox, ACountBeforeARefusalSeesAll) {
   EXPECT_GE(quota_->use()->used_bytes, 6 * kMebibyte);
 }
 
+// The thread that counts in the background begins within a tenant's file call.
+TEST_F(CountedBox, ACountThatOneTenantsCallBeganSeesAllOfAnother) {
+  if (!is_root()) GTEST_SKIP() << "only root changes its file identity";
+  limit(8 * kMebibyte);
+  ASSERT_OK(mkdir("begins/the-thread", ISOGATE_FILE_PARENTS));
+  const std::string other = top_ + "/other";
+  ASSERT_EQ(::mkdir(other.c_str(), 0700), 0);
+  ASSERT_EQ(::mkdir((other + "/private").c_str(), 0700), 0);
+  spill(other + "/private/big", std::string(6 * kMebibyte, 'x'));
+  const auto another =
+      counter_.quota(Fd(::open(other.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), 8 * kMebibyte, false);
+  ASSERT_TRUE(eventually(20, [&] { return another->use()->exact; }));
+  EXPECT_GE(another->use()->used_bytes, 6 * kMebibyte);
+}
+
 TEST_F(CountedBox, AFileOfSeveralNamesCountsOnce) {
   plant("file", std::string(3 * kMebibyte, 'x'));
   for (int i = 0; i < 5; ++i)
