@@ -94,7 +94,8 @@ TEST(PluginCommand, TheBackendOfThePageForAuthorsIsAPluginWithEvidence) {
   const std::string backend = blocks[0].substr(0, blocks[0].find("ISOGATE_EXPORT_BACKEND("));
   const std::string yours =
       "\nint start_runner(const std::string&, const sdk::Call&, bool&) { return -1; }\n"
-      "void end_place(const std::string&, bool) {}\n";
+      "void end_place(const std::string&, bool) {}\n"
+      "void each_place(const std::function<void(const std::string&)>&) {}\n";
   std::ofstream(directory.path() + "/user.cc") << blocks[0] << yours;
   std::ofstream(directory.path() + "/root.cc") << backend << yours << blocks[1];
   std::string command = compiler_command(page);

@@ -355,7 +355,7 @@ class Backend {
   virtual void probe(const Call&, isogate_probe&) = 0;
   virtual std::unique_ptr<Sandbox> open(const Call&, const isogate_sandbox_spec&, isogate_sandbox_info&) = 0;
   // open() with ISOGATE_OPEN_ATTACH_ONLY or ISOGATE_OPEN_RUNNING_ONLY, which never creates a sandbox. By default
-  // there is none: right if nothing outlives the host. Else override it together with enumerate().
+  // there is none: right if nothing outlives the host, no file either. Else override it together with enumerate().
   virtual std::unique_ptr<Sandbox> attach(const Call&, const isogate_sandbox_spec&, isogate_sandbox_info&) {
     throw Error(ISOGATE_NO_SANDBOX, "there is no such sandbox");
   }
