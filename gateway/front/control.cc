@@ -76,9 +76,12 @@ void Control::send(const char* type, const std::string& message) {
   send_json_record(socket_.native_handle(), record);
 }
 
-void Control::send_stuck(const std::string& backend, uint64_t generation, const std::string& why) {
-  send_json_record(socket_.native_handle(),
-                   {{"type", "stuck"}, {"message", backend}, {"generation", generation}, {"reason", why}});
+void Control::send_stuck(const std::string& backend, const BackendChannel& host) {
+  send_json_record(socket_.native_handle(), {{"type", "stuck"},
+                                             {"message", backend},
+                                             {"generation", host.identity().generation},
+                                             {"reason", host.given_up()},
+                                             {"probed", host.probed()}});
 }
 
 std::string violation_record(const char* system_call) {

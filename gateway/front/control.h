@@ -52,7 +52,7 @@ class Control {
 
   boost::asio::awaitable<void> run();
   void send(const char* type, const std::string& message = {});
-  void send_stuck(const std::string& backend, uint64_t generation, const std::string& why);
+  void send_stuck(const std::string& backend, const BackendChannel& host);
   // Completes the reserve as far as there is room: the socket of a host takes one of it.
   void keep_reserve();
 

@@ -179,9 +179,8 @@ class Front {
     app_.backends.on_probed([this](std::shared_ptr<Backend> backend) {
       asio::co_spawn(io_, app_.sandboxes.upkeep.reattach(std::move(backend)), asio::detached);
     });
-    app_.backends.on_stuck([this](const std::string& name, uint64_t generation, const std::string& why) {
-      control_.send_stuck(name, generation, why);
-    });
+    app_.backends.on_stuck(
+        [this](const std::string& name, const BackendChannel& host) { control_.send_stuck(name, host); });
     set_limits();
     rejoin_kept();
     for (const std::string& listener : order_.listeners) {

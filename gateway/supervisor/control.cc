@@ -45,7 +45,8 @@ Result<FromChild> parse_from_child(const std::string& record) {
                    text_at(json, "reason").substr(0, 256),
                    unsigned_member(json, "generation"),
                    unsigned_member(json, "number"),
-                   std::nullopt};
+                   std::nullopt,
+                   json.contains("probed") && json["probed"] == true};
   if (json.contains("setting")) parsed.setting = text_at(json, "setting");
   if (parsed.type != "ready" && parsed.type != "drained" && parsed.type != "fatal" &&
       parsed.type != "failed" && parsed.type != "stuck" && parsed.type != "reloaded" &&

@@ -81,7 +81,7 @@ void FrontProcess::receive() {
       if (!record.message.empty()) context_.had_to_kill = true;
       events_.drained();
     } else if (record.type == "stuck") {
-      events_.stuck(record.message, record.generation, record.reason);
+      events_.stuck(record);
     } else if (record.type == "reloaded") {
       events_.reloaded(record.number);
     } else if (record.type == "reload_refused") {

@@ -19,7 +19,7 @@ class FrontProcess {
     std::function<void()> ready;
     std::function<void()> lost;
     std::function<void()> drained;
-    std::function<void(const std::string& backend, uint64_t generation, const std::string& why)> stuck;
+    std::function<void(const FromChild& record)> stuck;
     std::function<void(uint64_t number)> reloaded;
     std::function<void(uint64_t number, const std::string& why)> reload_refused;
     std::function<void(const std::string& reason)>

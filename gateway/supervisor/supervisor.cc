@@ -185,9 +185,7 @@ FrontProcess::Events Supervisor::front_events() {
   events.drained = [this] {
     if (phase_ == Phase::kDraining) stop_hosts();
   };
-  events.stuck = [this](const std::string& backend, uint64_t generation, const std::string& why) {
-    backends_.stuck(backend, generation, why);
-  };
+  events.stuck = [this](const FromChild& record) { backends_.stuck(record); };
   events.reloaded = [this](uint64_t number) {
     if (is_offered() && pending_->number == number) adopt_reload();
   };

@@ -32,8 +32,9 @@ struct SupervisorTimings {
   std::chrono::milliseconds leave{budget::kLeave};  // a host whose front has died ends by itself
   std::chrono::milliseconds first_backoff{100};
   std::chrono::milliseconds longest_backoff{1600};
-  std::chrono::milliseconds crash_window{60000};  // so many crashes …
-  int crash_limit = 5;                            // … within it: quarantined
+  std::chrono::milliseconds crash_window{60000};          // so many crashes …
+  int crash_limit = 5;                                    // … within it: quarantined
+  std::chrono::milliseconds never_probed_window{300000};  // the same of hosts that never answered a probe
 };
 
 struct ServeOptions {

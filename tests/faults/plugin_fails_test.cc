@@ -245,6 +245,35 @@ TEST_F(PluginFails, AProbeThatNeverEndsIsEnded) {
   witness.expect_unhurt();
 }
 
+TEST_F(PluginFails, AHangingProbeDelaysNoCallOfABackendThatComesBefore) {
+  const TemporaryDirectory place;
+  const auto gateway = start(yaml("{probe_file: " + place.file("how", "slow45") + "}"));
+  const Caller me(*gateway, "new");
+  ASSERT_EQ(backend_row(me, "faulty").at("verdict"), "starting");
+  EXPECT_LT(seconds_of([&] { EXPECT_EQ(me.out("echo served"), "served\n"); }), 10.0);
+  EXPECT_EQ(backend_row(me, "faulty").at("verdict"), "starting") << "its probe has ended";
+  place.file("how", "");
+  EXPECT_TRUE(up_within(20, *gateway));
+}
+
+// Each takes 37 s: two at most are crashes in a minute.
+TEST_F(PluginFails, FiveHostsThatNeverAnswerAProbeQuarantineIt) {
+  const TemporaryDirectory place;
+  const auto gateway = start(yaml("{probe_file: " + place.file("how", "slow45") + "}"));
+  ASSERT_TRUE(gateway->logs("\"backend_quarantined\"", 280)) << gateway->log();
+  const Caller me(*gateway, "");
+  EXPECT_TRUE(eventually(5, [&] { return backend_row(me, "faulty").at("verdict") == "quarantined"; }))
+      << backend_row(me, "faulty");
+  EXPECT_EQ(backend_row(me, "faulty").at("restarts"), 4);
+  EXPECT_NE(backend_row(me, "faulty").dump().find("neither its probe"), std::string::npos)
+      << backend_row(me, "faulty");
+  EXPECT_TRUE(refused(call(*gateway, "fine"), 503, "backend_unavailable"));
+  EXPECT_EQ(backend_row(me, "local").at("restarts"), 0);
+  place.file("how", "");
+  gateway->signal(SIGHUP);
+  EXPECT_TRUE(up_within(10, *gateway)) << "a reload does not bring it back";
+}
+
 TEST_F(PluginFails, ASlowProbeDelaysNoOtherBackends) {
   const TemporaryDirectory place;
   const std::string slow = place.file("slow", ""), other = place.file("other", "");

@@ -60,6 +60,14 @@ class SandboxesTest : public OnFakeHost {
     next_host_ = std::make_unique<FakeHost>(std::move(pair->theirs));
     backends_.host_up("fake", {.generation = 2, .settings = 1}, std::move(pair->own));
   }
+  // Another backend, whose host has not started yet, before or behind `fake`.
+  void add(const std::string& name, bool before) {
+    Config config = one_backend();
+    BackendConfig other;
+    other.name = name;
+    config.backends.insert(before ? config.backends.begin() : config.backends.end(), std::move(other));
+    backends_.reconfigure(config);
+  }
   template <typename There>
   void wait_until(There there) {
     run([&]() -> asio::awaitable<void> {
@@ -262,6 +270,47 @@ TEST_F(SandboxesTest, ARequestToAPortHoldsUpAReloadForAWhileOnly) {
   ASSERT_NO_THROW(run(reader()));
   EXPECT_EQ(why, "the sandbox's backend is replaced");
   ASSERT_NO_THROW(wait_until([&] { return sandbox->calls == 0; }));
+}
+
+TEST_F(SandboxesTest, ABackendThatComesLaterDelaysNoCall) {
+  add("later", false);
+  std::optional<Lease> lease;
+  ASSERT_NO_THROW(open(lease));
+  EXPECT_EQ(lease->backend->config.name, "fake");
+  lease.reset();
+  Wanted lacks = wanted("other");
+  lacks.capabilities = ISOGATE_CAP_PTY;
+  try {
+    run([&]() -> asio::awaitable<void> { lease.emplace(co_await sandboxes_->acquire(lacks)); }());
+    ADD_FAILURE() << "`fake` has no such capability";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("`fake`, it lacks pty"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(SandboxesTest, ACallWaitsForABackendThatComesFirst) {
+  add("first", true);
+  std::optional<Lease> lease;
+  bool ended = false;
+  const auto call = [&]() -> asio::awaitable<void> { lease.emplace(co_await sandboxes_->acquire(wanted())); };
+  asio::co_spawn(io_, call(), [&](const std::exception_ptr&) { ended = true; });
+  ASSERT_NO_THROW(wait_until([&] { return backends_.find("fake")->settled; }));
+  io_.restart();
+  io_.poll();
+  EXPECT_FALSE(ended) << "it did not wait";
+  backends_.host_down("first", 1, "its plugin is not installed", BackendState::kFailed);
+  ASSERT_NO_THROW(wait_until([&] { return ended; }));
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(lease->backend->config.name, "fake");
+}
+
+TEST_F(SandboxesTest, AWaitingCallIsServedOnceAnEarlierBackendIsAvailable) {
+  host_->probes_to_fail = 1;
+  add("later", false);
+  asio::co_spawn(io_, backends_.probe_loop(), asio::detached);
+  std::optional<Lease> lease;
+  ASSERT_NO_THROW(open(lease));
+  EXPECT_EQ(lease->backend->config.name, "fake");
 }
 
 TEST_F(SandboxesTest, ABackendIsLostWhenTwoProbesInARowFail) {

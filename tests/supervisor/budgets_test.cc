@@ -21,6 +21,12 @@ TEST(Budgets, who_waits_for_another_waits_longer) {
   EXPECT_EQ(timings.stop, kHostStop);
 }
 
+TEST(Budgets, hosts_whose_probe_hangs_reach_the_limit_in_their_window) {
+  const SupervisorTimings timings;
+  const auto slowest = timings.ready + kProbe + kReturn + timings.leave + timings.longest_backoff;
+  EXPECT_LT((timings.crash_limit - 1) * slowest, timings.never_probed_window);
+}
+
 // deploy/: 90 s in compose, Kubernetes and the chart, 120 s in systemd. docs/operations.md has the 59 s.
 TEST(Budgets, a_gateway_ends_before_its_service_manager_kills_it) {
   const seconds drained{Config().drain_timeout_sec};

@@ -95,6 +95,12 @@ int front() {
       if (message["state"] == "up") backends[message["name"]] = std::move(record->fds.at(0));
       if (act == "gives-up" && message["generation"] == 1)
         tell_supervisor({{"type", "stuck"}, {"message", message["name"]}, {"generation", 1}});
+      if (message["state"] == "up" && (act == "gives-up-probed" || act == "gives-up-unprobed"))
+        tell_supervisor({{"type", "stuck"},
+                         {"message", message["name"]},
+                         {"generation", message["generation"]},
+                         {"reason", "it hangs"},
+                         {"probed", act == "gives-up-probed"}});
     } else if (type == "reload") {
       if (act == "mute") continue;
       if (act == "late") ::usleep(1'000'000);

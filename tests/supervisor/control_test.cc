@@ -58,6 +58,9 @@ TEST(Control, only_known_messages_are_taken) {
   EXPECT_EQ(stuck->message, "one");
   EXPECT_EQ(stuck->generation, 7u);
   EXPECT_EQ(stuck->reason, "why");
+  EXPECT_FALSE(stuck->probed);
+  EXPECT_TRUE(parse_from_child(R"({"type":"stuck","message":"one","probed":true})")->probed);
+  EXPECT_FALSE(parse_from_child(R"({"type":"stuck","message":"one","probed":"true"})")->probed);
   EXPECT_EQ(parse_from_child(R"({"type":"stuck","message":"one","generation":-7})")->generation, 0u);
   const auto refused = parse_from_child(R"({"type":"reload_refused","number":3,"message":"why"})");
   EXPECT_EQ(refused->number, 3u);

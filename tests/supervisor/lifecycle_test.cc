@@ -115,6 +115,26 @@ TEST_F(Lifecycle, five_crashes_are_a_quarantine) {
   EXPECT_EQ(children_of(gateway.pid()).size(), 2u) << "the front and backend two";
 }
 
+// So far apart that no two of them are crashes in a minute.
+TEST_F(Lifecycle, five_hosts_that_never_answered_a_probe_are_a_quarantine_until_a_reload) {
+  const auto apart = [](ServeOptions& options) {
+    options.timings.leave = std::chrono::milliseconds(20);
+    options.timings.crash_window = std::chrono::milliseconds(1);
+  };
+  Supervised probed({.instance = "gives-up-probed", .change_options = apart});
+  Supervised gateway({.instance = "gives-up-unprobed", .change_options = apart});
+  const Json last = gateway.told_front("one", "down", 5);
+  EXPECT_EQ(last["quarantined"], true) << last;
+  EXPECT_EQ(last["generation"], 5);
+  const Json line = gateway.line("backend_quarantined");
+  EXPECT_EQ(line["level"], "error");
+  EXPECT_NE(line["reason"].get<std::string>().find("given up by the front: it hangs"), std::string::npos);
+  gateway.reload([](Config&) {});
+  EXPECT_EQ(gateway.told_front("one", "up", 6)["generation"], 6);
+  probed.told_front("one", "up", 8);
+  EXPECT_EQ(probed.count("backend_quarantined"), 0);
+}
+
 TEST_F(Lifecycle, a_backend_that_is_not_installed_is_one_line_and_no_error) {
   BackendConfig absent = backend("one", "serve");
   absent.plugin = "absent";

@@ -23,6 +23,17 @@ TEST(RestartPolicy, old_crashes_do_not_count) {
     EXPECT_EQ(policy.crashed(TimePoint() + milliseconds(61000) * minute), milliseconds(100));
 }
 
+// A probe that hangs takes longer than a crash.
+TEST(RestartPolicy, hosts_that_never_answered_a_probe_count_for_five_minutes) {
+  RestartPolicy policy{SupervisorTimings()};
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(policy.crashed(TimePoint() + milliseconds(67000) * i, true), milliseconds(100)) << i;
+  EXPECT_EQ(policy.crashed(TimePoint() + milliseconds(67000) * 4, true), std::nullopt);
+  policy.forget();
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(policy.crashed(TimePoint() + milliseconds(76000) * i, true), milliseconds(100)) << i;
+}
+
 TEST(RestartPolicy, never_waits_two_seconds) {
   SupervisorTimings timings;
   timings.crash_limit = 100;

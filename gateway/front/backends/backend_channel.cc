@@ -175,6 +175,7 @@ std::optional<std::string> BackendChannel::take(ipc::FromHost message) {
   if (found == pending_.end() || !found->second->sent)
     return "an answer to no call (did the plugin fork, and did its child return?)";
   if (!fits(found->second->kind, found->second->verb, reply)) return "an answer to another kind of call";
+  probed_ = probed_ || found->second->kind == kProbe;
   const uint64_t id = reply.id;
   answer(id, std::move(reply));
   close_if_idle();

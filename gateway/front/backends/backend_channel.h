@@ -97,6 +97,8 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   [[nodiscard]] bool connected() const { return open_; }
   // Why it was abandoned; empty: it was not.
   [[nodiscard]] const std::string& given_up() const { return given_up_; }
+  // It has answered a probe, in whatever way.
+  [[nodiscard]] bool probed() const { return probed_; }
   [[nodiscard]] const HostIdentity& identity() const { return identity_; }
   [[nodiscard]] const boost::asio::any_io_executor& executor() const { return executor_; }
 
@@ -156,6 +158,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   bool open_ = true;
   bool retired_ = false;
   bool hello_came_ = false;
+  bool probed_ = false;
   bool sending_ = false;  // send_queued() runs
   std::string given_up_;
   Clock::time_point last_record_ = Clock::now();  // when the last record came

@@ -148,7 +148,7 @@ void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) 
       },
       [this, backend, generation, channel] {
         const std::string& stuck = channel->given_up();
-        if (!stuck.empty() && on_stuck_) on_stuck_(backend->config.name, generation, stuck);
+        if (!stuck.empty() && on_stuck_) on_stuck_(backend->config.name, *channel);
         if (backend->generation != generation || !backend->configured || !backend->channel) return;
         host_down(backend->config.name, generation, stuck.empty() ? "its host ended" : stuck,
                   BackendState::kDown);
@@ -259,17 +259,28 @@ asio::awaitable<void> Backends::probe_again(std::shared_ptr<Backend> backend) {
   backend->probing = true;
   co_await probe_once(backend);
   backend->probing = false;
+  news_.notify();
   report_choice();
 }
 
-bool Backends::is_settled(std::string_view only) const {
-  return std::all_of(backends_.begin(), backends_.end(), [only](const auto& backend) {
-    return backend->settled || (!only.empty() && backend->config.name != only);
+bool Backends::is_settled() const {
+  return std::all_of(backends_.begin(), backends_.end(),
+                     [](const auto& backend) { return backend->settled; });
+}
+
+bool Backends::is_settled(const SelectRequest& request) const {
+  const std::optional<std::string>& only = request.pinned ? request.pinned : request.backend;
+  const auto unsettled = std::find_if(backends_.begin(), backends_.end(), [&](const auto& backend) {
+    return !backend->settled && (!only || backend->config.name == *only);
   });
+  if (unsettled == backends_.end()) return true;
+  const auto chosen = decide(request).chosen;
+  return std::any_of(backends_.begin(), unsettled,
+                     [&](const auto& backend) { return backend->config.name == chosen; });
 }
 
 void Backends::report_choice() {
-  if (stopping_ || !is_settled({})) return;
+  if (stopping_ || !is_settled()) return;
   const Decision decision = decide({});
   const std::string reason = decision.chosen ? "" : decision.message;
   if (reason == std::exchange(reported_, reason)) return;
@@ -279,8 +290,13 @@ void Backends::report_choice() {
     log::warn("no_backend_eligible", {{"reason", reason}});
 }
 
-asio::awaitable<void> Backends::settled(std::chrono::nanoseconds limit, std::string_view only) {
-  co_await news_.until([this, only] { return is_settled(only); }, limit);
+asio::awaitable<void> Backends::settled(std::chrono::nanoseconds limit) {
+  co_await news_.until([this] { return is_settled(); }, limit);
+}
+
+asio::awaitable<void> Backends::settled(std::chrono::nanoseconds limit, SelectRequest request) {
+  request.capabilities = 0;
+  co_await news_.until([&] { return is_settled(request); }, limit);
 }
 
 Decision Backends::decide(const SelectRequest& request) const {

@@ -79,8 +79,7 @@ class Backends {
   // Called when a new host has been probed, whatever its verdict.
   void on_probed(std::function<void(std::shared_ptr<Backend>)> act) { on_probed_ = std::move(act); }
   // Called when a host has been abandoned: it must be replaced.
-  void on_stuck(
-      std::function<void(const std::string& name, uint64_t generation, const std::string& why)> act) {
+  void on_stuck(std::function<void(const std::string& name, const BackendChannel& host)> act) {
     on_stuck_ = std::move(act);
   }
   // Probes once at host_up, three times 2 s apart under require_remote, then every interval for ever, and
@@ -89,9 +88,12 @@ class Backends {
   // once.
   boost::asio::awaitable<void> probe_loop();
 
-  // Returns when every backend, or the one named, has been probed or is known to be down; waits at most
-  // `limit`. So no call is refused, or goes to another backend, while a host replaces an earlier one.
-  boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit, std::string_view only = {});
+  // Returns when every backend has been probed or is known to be down; waits at most `limit`.
+  boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit);
+  // The same for one request, but for its `capabilities`: it waits neither for backends that the request does
+  // not come to, nor for those behind the one that policy chooses. So no call is refused, or goes to another
+  // backend, while a host replaces an earlier one, and a later one delays no call.
+  boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit, SelectRequest request);
 
   // From here on backend hosts end because the gateway stops: the log does not warn of it.
   void expect_ends() { stopping_ = true; }
@@ -113,7 +115,8 @@ class Backends {
   void take_probe(Backend& backend, const ipc::Probe& probe);
   [[nodiscard]] bool is_due(const Backend& backend) const;
   void take_limits(Backend& backend) const;
-  [[nodiscard]] bool is_settled(std::string_view only) const;
+  [[nodiscard]] bool is_settled() const;
+  [[nodiscard]] bool is_settled(const SelectRequest& request) const;
   // Once every backend was probed or is down: logs why none can serve a call that asks for nothing, whenever
   // that changes, and when one can again.
   void report_choice();
@@ -123,13 +126,13 @@ class Backends {
   uint32_t interval_sec_;
   LimitsConfig limits_;
   std::vector<std::shared_ptr<Backend>> backends_;  // in the operator's order
-  Changes news_;                                    // when one has settled
+  Changes news_;                                    // when one has settled, or was probed again
   std::string reported_;                            // why none can serve, as logged last; empty: one can
   bool stopping_ = false;
   Alarm after_reload_;  // its new hosts, which follow at once, are probed first
   std::function<void()> on_hello_;
   std::function<void(std::shared_ptr<Backend>)> on_probed_;
-  std::function<void(const std::string& name, uint64_t generation, const std::string& why)> on_stuck_;
+  std::function<void(const std::string& name, const BackendChannel& host)> on_stuck_;
 };
 
 }  // namespace isogate::front

@@ -45,6 +45,13 @@ void check_image_admitted(const std::string& image, const BackendConfig& config)
                             "`: ask the operator for it, or leave `image` out"};
 }
 
+SelectRequest request_of(const Wanted& wanted) {
+  return {.tenant = wanted.tenant,
+          .backend = wanted.backend,
+          .min_isolation = wanted.min_isolation,
+          .capabilities = wanted.capabilities};
+}
+
 ApiError cannot_purge(const SandboxRow& row) {
   return {.code = Code::kBackendUnavailable,
           .message = "only backend `" + row.backend +
@@ -70,10 +77,7 @@ Result<void> Sandboxes::load() {
 }
 
 Decision Sandboxes::decide(const Sandbox& sandbox, const Wanted& wanted) const {
-  SelectRequest request{.tenant = wanted.tenant,
-                        .backend = wanted.backend,
-                        .min_isolation = wanted.min_isolation,
-                        .capabilities = wanted.capabilities};
+  SelectRequest request = request_of(wanted);
   if (!image_of(sandbox, wanted).empty()) request.capabilities |= ISOGATE_CAP_IMAGE;
   if (sandbox.known) {
     const auto backend = backends_.find(sandbox.row.backend);
@@ -88,10 +92,9 @@ Decision Sandboxes::decide(const Sandbox& sandbox, const Wanted& wanted) const {
 asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
   const std::string id = records.id_of(wanted.tenant, wanted.agent);
   for (;;) {
-    // Only the backends that this call may come to.
-    const auto pinned = records.known(id);
-    const std::string only = pinned ? pinned->row.backend : wanted.backend.value_or("");
-    co_await backends_.settled(kSettledWithin, only);
+    SelectRequest request = request_of(wanted);
+    if (const auto pinned = records.known(id)) request.pinned = pinned->row.backend;
+    co_await backends_.settled(kSettledWithin, std::move(request));
     if (wanted.existing && !records.find(id)) throw no_sandbox(wanted.agent);
     const auto sandbox = records.find_or_make(id, wanted);
     if (sandbox->changing) {  // and may be another one afterwards
@@ -161,7 +164,9 @@ asio::awaitable<void> Sandboxes::end(std::string tenant, std::string agent, bool
       co_await changes.end_in_replaced_host(*sandbox, wanted.request_id);
       co_return forget_abandoned(*sandbox);
     }
-    co_await backends_.settled(kSettledWithin, backend->config.name);
+    SelectRequest request;
+    request.pinned = backend->config.name;
+    co_await backends_.settled(kSettledWithin, std::move(request));
     co_await changes.wait_for_calls(*sandbox);
     const bool was_lost = sandbox->row.state == SandboxRow::State::kLost;
     {

@@ -48,9 +48,8 @@ std::optional<Mistake> BackendSet::mistake(const std::vector<BackendConfig>& bac
   return std::nullopt;
 }
 
-void BackendSet::stuck(const std::string& backend, uint64_t generation, const std::string& why) {
-  for (const auto& slot : slots_)
-    if (slot->name() == backend) slot->stuck(generation, why);
+void BackendSet::stuck(const FromChild& record) {
+  if (BackendSlot* slot = find(record.message)) slot->stuck(record);
 }
 
 void BackendSet::ended(pid_t pid, int wait_status) {

@@ -33,7 +33,7 @@ class BackendSet {
   }
 
   // To the slot that it concerns, or every one; see BackendSlot.
-  void stuck(const std::string& backend, uint64_t generation, const std::string& why);
+  void stuck(const FromChild& record);
   void ended(pid_t pid, int wait_status);
   void tick(TimePoint now);
 

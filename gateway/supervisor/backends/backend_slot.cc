@@ -156,10 +156,11 @@ void BackendSlot::kill_all() {
   if (!processes_.empty()) context_.had_to_kill = true;
 }
 
-void BackendSlot::stuck(uint64_t generation, const std::string& why) {
+void BackendSlot::stuck(const FromChild& record) {
   for (const auto& process : processes_) {
-    if (process->generation != generation) continue;
-    process->given_up = why;
+    if (process->generation != record.generation) continue;
+    process->given_up = record.reason;
+    process->never_probed = !record.probed;
     process->kill_later(context_.timings.leave, "was given up by the front");
   }
 }
@@ -257,16 +258,16 @@ void BackendSlot::conclude(const HostProcess& process, int wait_status) {
     if (!removed_ && !retired_) restart_alone_from_ = Clock::now() + kFrontReported;
     return;
   }
-  crashed(process.generation, reason);
+  crashed(process.generation, reason, process.never_probed);
 }
 
-void BackendSlot::crashed(uint64_t generation, const std::string& reason) {
+void BackendSlot::crashed(uint64_t generation, const std::string& reason, bool never_probed) {
   settled_ = true;
   if (retired_) {
     log::warn("backend_down", {{"backend", name()}, {"generation", generation}, {"reason", reason}});
     return report_down({name(), generation, reason, false, false});
   }
-  const auto delay = policy_.crashed(Clock::now());
+  const auto delay = policy_.crashed(Clock::now(), never_probed);
   if (!delay) return give_up(generation, reason, true);
   start_at_ = Clock::now() + *delay;
   log::warn("backend_down", {{"backend", name()},

@@ -45,7 +45,7 @@ class BackendSlot {
   void kill_all();
 
   // The front has abandoned that host: it ends, or is killed.
-  void stuck(uint64_t generation, const std::string& why);
+  void stuck(const FromChild& record);
 
   void attend(int fd);                     // its control socket is ready
   bool ended(pid_t pid, int wait_status);  // false: not one of ours
@@ -78,7 +78,7 @@ class BackendSlot {
   void conclude(const HostProcess& process, int wait_status);
   void not_installed(const Error& error);
   void give_up(uint64_t generation, const std::string& reason, bool quarantined);
-  void crashed(uint64_t generation, const std::string& reason);
+  void crashed(uint64_t generation, const std::string& reason, bool never_probed = false);
   void start_later();
   void restart_when_alone();
   void report_down(BackendDown down);

@@ -36,6 +36,7 @@ struct HostProcess : ChildProcess {
   Fd front_end;  // of the socket to the front, until the front has it
   bool reported_ready = false;
   std::optional<std::string> given_up;  // by the front, for this reason
+  bool never_probed = false;            // with that: it has answered no probe
   std::optional<std::string> failed;    // its message
   std::optional<std::string> setting;   // with that: the one that the operator has to correct
   std::string copy_dir_name;
