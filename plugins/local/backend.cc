@@ -16,6 +16,7 @@
 #include "runner/exec/abi_exec.h"
 #include "runner/exec/environment.h"
 #include "runner/files/workspace_resolve.h"
+#include "runner/uid/uid_leftovers.h"
 #include "runner/uid/users.h"
 
 namespace isogate::local {
@@ -34,13 +35,13 @@ constexpr Kept kKept[] = {
     {3, "FOWNER", "purge from directories with the sticky bit"},
     {5, "KILL", "end programs that have another uid"},
     {6, "SETGID", "run programs and reach files with the sandbox's gid and no groups"},
-    {7, "SETUID", "run programs and reach files with the sandbox's uid"},
+    {7, "SETUID", "run programs, reach files and remove kernel objects with the sandbox's uid"},
     {8, "SETPCAP", "empty a program's bounding set"},
 };
 
-// What it can do without: then the disk of a sandbox is only counted.
-constexpr Kept kForDisks[] = {
-    {21, "SYS_ADMIN", "set project quotas, mount a file system of a sandbox's own"}};
+// What it can do without: then the disk of a sandbox is only counted, and /dev/mqueue must be mounted.
+constexpr Kept kOptional[] = {
+    {21, "SYS_ADMIN", "set project quotas, mount a file system of a sandbox's own, list message queues"}};
 
 constexpr const char* kConfigSchema = R"({
   "$schema": "http://json-schema.org/draft-07/schema#",
@@ -85,6 +86,12 @@ Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
         "backend `local` cannot restrict the network: choose another backend, or egress: allow");
   if (auto none = refuse_options(spec, "local"); !none) return none.error();
   return take_limits(spec, "local", kLimited);
+}
+
+// What it cannot find it cannot end or remove; empty: it can.
+std::string why_purge_fails() {
+  const std::string hidden = why_processes_are_hidden();
+  return hidden.empty() ? why_leftovers_are_hidden() : hidden;
 }
 
 std::string limits_of(uint64_t capabilities) {
@@ -166,7 +173,7 @@ void Backend::probe(const sdk::Call&, isogate_probe& result) {
   } else if (!abilities.broken.empty()) {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;
     detail = abilities.broken;
-  } else if (const std::string hidden = as_root_ ? why_processes_are_hidden() : ""; !hidden.empty()) {
+  } else if (const std::string hidden = as_root_ ? why_purge_fails() : ""; !hidden.empty()) {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;
     detail = hidden;
   }
@@ -227,6 +234,13 @@ Result<void> Sandbox::end(uint32_t mode, int cancel_fd) {
     if (auto ended = end_processes(user_.identity.uid); !ended) return ended;
   }
   if (mode == ISOGATE_CLOSE_STOP) return {};
+  if (user_.identity.change) {
+    if (auto removed = remove_leftovers_of(user_.identity.uid, cancel_fd); !removed) {
+      backend_.log(ISOGATE_LOG_WARN,
+                   id_ + " keeps its uid until it can be purged: " + removed.error().message);
+      return removed;
+    }
+  }
   return backend_.purge(id_, user_.identity, *disk_, cancel_fd);
 }
 
@@ -243,5 +257,5 @@ ISOGATE_EXPORT_BACKEND(
                     ISOGATE_CAP_EVIDENCE,
     .flags = ISOGATE_PLUGIN_RUNS_AS_ROOT,
     .linux_capabilities = isogate::bits_of(isogate::local::kKept) |
-                          isogate::bits_of(isogate::local::kForDisks),
+                          isogate::bits_of(isogate::local::kOptional),
     .config_schema_json = isogate::local::kConfigSchema)

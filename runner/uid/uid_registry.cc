@@ -29,6 +29,7 @@
 #include "runner/files/workspace_stage.h"
 #include "runner/files/workspace_state.h"
 #include "runner/files/workspace_tree.h"
+#include "runner/uid/uid_leftovers.h"
 
 namespace isogate {
 namespace {
@@ -234,7 +235,7 @@ Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_
     if (contains(reserved, uid)) continue;
     const auto owner = read_state_file(uids->get(), std::to_string(uid));
     if (!owner) return owner.error();
-    if (!owner->has_value() && (uid_runs(uid) || has_account(uid))) continue;
+    if (!owner->has_value() && (uid_runs(uid) || has_account(uid) || has_leftovers(uid))) continue;
     auto ours = take(uids->get(), uid, sandbox_id);
     if (!ours) return ours.error();
     if (*ours) return uid;
@@ -286,7 +287,8 @@ constexpr long kRoundNs = 10'000'000;
 
 constexpr Kept kTrace[] = {{19, "SYS_PTRACE", "see processes that /proc hides"}};
 
-// Alive and with this uid, by /proc/<pid>/status.
+// Alive and with this uid, by /proc/<pid>/status. The state is that of the first thread, which others
+// outlive.
 Result<bool> has_uid(const std::string& pid, uint32_t uid) {
   const Fd status(::open(("/proc/" + pid + "/status").c_str(), O_RDONLY | O_CLOEXEC));
   const int failed = status ? 0 : errno;
@@ -296,7 +298,8 @@ Result<bool> has_uid(const std::string& pid, uint32_t uid) {
   if (!text && text.error().os_errno == ESRCH) return false;
   if (!text) return text.error();
   const std::string_view state = line_field(*text, "State").value_or("");
-  if (state.empty() || state[0] == 'Z' || state[0] == 'X') return false;
+  const auto threads = number_in<int>(line_field(*text, "Threads").value_or(""));
+  if (state.empty() || ((state[0] == 'Z' || state[0] == 'X') && threads.value_or(0) <= 1)) return false;
   const std::string uids = std::string("\t").append(line_field(*text, "Uid").value_or("")) + "\t";
   return uids.find("\t" + std::to_string(uid) + "\t") != std::string::npos;
 }

@@ -2,14 +2,18 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ipc.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <set>
 
+#include "runner/cgroup/cgroup_detect.h"
 #include "tests/eventually.h"
 #include "tests/files/box.h"
 #include "tests/own_machine.h"
@@ -218,6 +222,19 @@ TEST_F(Uids, ThatRunSomethingAreNotGiven) {
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted_);
 }
 
+TEST_F(UidsOfRoot, ThatHaveSharedMemoryAreNotGiven) {
+  const int memory = ::shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+  ASSERT_GE(memory, 0);
+  shmid_ds segment{};
+  segment.shm_perm.uid = segment.shm_perm.gid = wanted_;
+  EXPECT_EQ(::shmctl(memory, IPC_SET, &segment), 0);
+  const auto other = registry().assign(id_of(1), "agent");
+  EXPECT_EQ(::shmctl(memory, IPC_RMID, nullptr), 0);
+  ASSERT_OK(other);
+  EXPECT_NE(*other, wanted_);
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted_);
+}
+
 TEST_F(Uids, OfThisProcessAreNeverGiven) {
   if (!is_root()) GTEST_SKIP() << "needs to run under the uid of an agent's hash";
   const std::string uids = top_ + "/others";
@@ -348,6 +365,32 @@ TEST_F(UidsOfRoot, AreReleasedOnlyWhenFilesAndProcessesAreGone) {
   EXPECT_TRUE(exists(uids_ + "/" + std::to_string(uid)));
   EXPECT_OK(registry().release(id_of(1), uid));
   EXPECT_FALSE(exists(uids_ + "/" + std::to_string(uid)));
+  EXPECT_OK(registry().release(id_of(1), uid));
+}
+
+// /proc shows it as a zombie.
+TEST_F(UidsOfRoot, AreNotReleasedWhileAThreadOutlivesTheFirstOneOfItsProcess) {
+  const uint32_t uid = *registry().assign(id_of(1), "agent");
+  const std::string code =
+      "import ctypes,threading,time\n"
+      "threading.Thread(target=time.sleep,args=(600,)).start()\n"
+      "ctypes.CDLL(None).syscall(" +
+      std::to_string(SYS_exit) + ",0)";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(uid, uid, uid) == 0) ::execl("/usr/bin/python3", "python3", "-c", code.c_str(), nullptr);
+    ::_exit(1);
+  }
+  ASSERT_GT(child, 0);
+  const std::string status_file = "/proc/" + std::to_string(child) + "/status";
+  EXPECT_TRUE(eventually(
+      20, [&] { return read_small_file(AT_FDCWD, status_file).find("\nState:\tZ") != std::string::npos; }));
+  EXPECT_EQ(*count_processes(uid), 1U);
+  EXPECT_STATUS(registry().release(id_of(1), uid), ISOGATE_UNAVAILABLE);
+  EXPECT_OK(end_processes(uid));
+  int status = 0;
+  EXPECT_TRUE(eventually(20, [&] { return ::waitpid(child, &status, WNOHANG) == child; }));
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   EXPECT_OK(registry().release(id_of(1), uid));
 }
 

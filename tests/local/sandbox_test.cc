@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -108,6 +109,28 @@ TEST_F(LocalSandbox, RootThatDoesNotSeeOtherUsersProcessesIsUnavailable) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   if (WIFEXITED(status) && WEXITSTATUS(status) == kNoProc) GTEST_SKIP() << "no proc can be mounted here";
+  EXPECT_EQ(status, 0);
+}
+
+// What it cannot find would belong to the next sandbox with the uid.
+TEST_F(LocalSandbox, RootThatDoesNotSeeMessageQueuesIsUnavailable) {
+  if (!is_root_user()) GTEST_SKIP() << "an ordinary user's sandboxes have no uid of their own";
+  if (::syscall(SYS_mq_unlink, "") != 0 && errno == ENOSYS)
+    GTEST_SKIP() << "this kernel has no message queues";
+  constexpr int kNoMounts = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!own_mounts()) ::_exit(kNoMounts);
+    ::umount2("/dev/mqueue", MNT_DETACH);
+    if (!drop_capabilities(1U << CAP_SYS_ADMIN)) ::_exit(2);
+    Backend backend(state_, "local");
+    const isogate_probe result = probe(backend);
+    const bool named = std::string(result.detail).find("mount -t mqueue") != std::string::npos;
+    ::_exit(result.verdict == ISOGATE_PROBE_UNAVAILABLE && named ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNoMounts) GTEST_SKIP() << "no mount namespace here";
   EXPECT_EQ(status, 0);
 }
 
