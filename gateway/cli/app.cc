@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 
 #include "gateway/cli/cli.h"
 #include "gateway/cli/declare.h"
@@ -130,7 +131,10 @@ int cli_main(int argc, char** argv) {
   CLI::App app("Runs AI agents' commands in a sandbox chosen by probing, failing closed.", "isogate");
   Parsed parsed;
   declare(app, parsed);
-  return parse_and_run(app, parsed, std::vector<std::string>(argv + 1, argv + argc));
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words[0] == "_complete")
+    return print(completion_offer(command_info(&app), std::span(words).subspan(1))), kDone;
+  return parse_and_run(app, parsed, words);
 }
 
 }  // namespace isogate::cli

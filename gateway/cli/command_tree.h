@@ -1,7 +1,9 @@
 // The commands and their options as data: what completions and the man page are made from.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace isogate::cli {
@@ -20,9 +22,11 @@ struct CommandInfo {
   std::vector<CommandInfo> commands;
 };
 
-std::string completion_for_bash(const CommandInfo& app);
-std::string completion_for_zsh(const CommandInfo& app);
-std::string completion_for_fish(const CommandInfo& app);
+std::string completion_script(std::string_view shell);  // "bash", "zsh" or "fish"
+// The answer to `isogate _complete`, which these scripts run: what may stand in place of the last of `words`,
+// in the light of those before it. The first line says what the shell itself adds: files, directories,
+// programs or, for nothing, words. Each further line is a word, with its meaning behind a tab.
+std::string completion_offer(const CommandInfo& app, std::span<const std::string> words);
 std::string man_page(const CommandInfo& app);  // roff, man(7)
 
 }  // namespace isogate::cli

@@ -420,14 +420,6 @@ void declare_key(CLI::App& app, Parsed& parsed) {
                  "Print JSON");
 }
 
-int show_completion(const CLI::App& app, const std::string& shell) {
-  CommandInfo tree = command_info(&app);
-  print(shell == "bash"  ? completion_for_bash(tree)
-        : shell == "zsh" ? completion_for_zsh(tree)
-                         : completion_for_fish(tree));
-  return kDone;
-}
-
 OptionInfo option_info(const CLI::Option* option) {
   OptionInfo info;
   for (const std::string& name : option->get_snames()) info.names.push_back("-" + name);
@@ -476,8 +468,8 @@ void declare(CLI::App& app, Parsed& parsed) {
   declare_key(app, parsed);
   CLI::App* completion = app.add_subcommand("completion", "Print completions for a shell");
   choice(completion->add_option("shell", parsed.completion_shell, "The shell"), "bash|zsh|fish")->required();
-  completion->callback([&app, &parsed] {
-    parsed.run = [&app, &parsed] { return show_completion(app, parsed.completion_shell); };
+  completion->callback([&parsed] {
+    parsed.run = [&parsed] { return print(completion_script(parsed.completion_shell)), kDone; };
   });
   CLI::App* man = app.add_subcommand("man", "Print the man page")->group("");
   man->callback(

@@ -1,6 +1,7 @@
 // The completions, loaded into the real shells, and something really completed.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -45,8 +46,40 @@ const std::vector<Completed>& cases() {
   return all;
 }
 
+// The scripts run `isogate`.
+class Completion : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string program = isogate_binary();
+    ::setenv("PATH", (program.substr(0, program.rfind('/') + 1) + ":" + path_).c_str(), 1);
+  }
+  void TearDown() override { ::setenv("PATH", path_.c_str(), 1); }
+
+ private:
+  const std::string path_ = std::getenv("PATH");
+};
+
+TEST_F(Completion, GoesByTheWordsBeforeTheCursor) {
+  const std::pair<std::vector<std::string>, const char*> offers[] = {
+      {{"serve", "--config", ""}, "files\n"},
+      {{"serve", "--state-dir", ""}, "directories\n"},
+      {{"serve", "--log-level=d"},
+       "words\n--log-level=debug\n--log-level=info\n--log-level=warn\n--log-level=error\n"},
+      {{"serve", "--port", ""}, "words\n"},
+      {{"write", ""}, "words\n"},
+      {{"write", "--agent", "alice", "data.csv", ""}, "files\n"},
+      {{"key", "hash", "--json", "-"}, "words\n-h\tPrint help\n--help\tPrint help\n"},
+      {{"exec", "--", ""}, "programs\n"},
+  };
+  for (const auto& [words, offered] : offers) {
+    std::vector<std::string> arguments = {"_complete"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    EXPECT_EQ(run_isogate(arguments).out, offered) << words[0];
+  }
+}
+
 // Calls the completion function as bash would.
-TEST(Completion, Bash) {
+TEST_F(Completion, Bash) {
   TemporaryDirectory directory;
   std::string script = directory.file("isogate.bash", script_for("bash"));
   for (const Completed& one : cases()) {
@@ -64,7 +97,7 @@ TEST(Completion, Bash) {
   }
 }
 
-TEST(Completion, BashCompletesFilesAfterTheirOptions) {
+TEST_F(Completion, BashCompletesFilesAfterTheirOptions) {
   TemporaryDirectory directory;
   std::string script = directory.file("isogate.bash", script_for("bash"));
   directory.file("settings.yaml", "");
@@ -74,7 +107,7 @@ TEST(Completion, BashCompletesFilesAfterTheirOptions) {
   EXPECT_EQ(done.out, directory.path() + "/settings.yaml\n");
 }
 
-TEST(Completion, BashOnATerminal) {
+TEST_F(Completion, BashOnATerminal) {
   TemporaryDirectory directory;
   std::string script = directory.file("isogate.bash", script_for("bash"));
   Terminal terminal({"bash", "--norc", "--noprofile", "-i"});
@@ -84,7 +117,7 @@ TEST(Completion, BashOnATerminal) {
   EXPECT_TRUE(terminal.shows("isogate plugin describe ")) << terminal.everything();
 }
 
-TEST(Completion, Zsh) {
+TEST_F(Completion, Zsh) {
   if (!there("zsh")) GTEST_SKIP() << "zsh is not installed";
   TemporaryDirectory directory;
   directory.file("_isogate", script_for("zsh"));
@@ -109,7 +142,7 @@ TEST(Completion, Zsh) {
   EXPECT_TRUE(terminal.shows("List the mistakes in it")) << terminal.everything();
 }
 
-TEST(Completion, ZshAlsoWhenSourced) {
+TEST_F(Completion, ZshAlsoWhenSourced) {
   if (!there("zsh")) GTEST_SKIP() << "zsh is not installed";
   TemporaryDirectory directory;
   std::string script = directory.file("isogate.zsh", script_for("zsh"));
@@ -120,7 +153,7 @@ TEST(Completion, ZshAlsoWhenSourced) {
   EXPECT_EQ(done.out, "_isogate\n");
 }
 
-TEST(Completion, Fish) {
+TEST_F(Completion, Fish) {
   if (!there("fish")) GTEST_SKIP() << "fish is not installed";
   TemporaryDirectory directory;
   std::string script = directory.file("isogate.fish", script_for("fish"));
@@ -137,7 +170,7 @@ TEST(Completion, Fish) {
   }
 }
 
-TEST(Completion, CommittedFilesAreInStep) {
+TEST_F(Completion, CommittedFilesAreInStep) {
   const std::pair<const char*, const char*> files[] = {
       {"bash", "isogate.bash"}, {"zsh", "_isogate"}, {"fish", "isogate.fish"}};
   for (const auto& [shell, file] : files)
