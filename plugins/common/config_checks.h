@@ -14,16 +14,6 @@ namespace isogate {
 // A configuration that cannot be used.
 [[noreturn]] inline void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
 
-// Reads settings of a JSON object: each into its field, which stays the same if the object lacks it.
-struct Taker {
-  const nlohmann::json& json;
-
-  template <typename Field>
-  void operator()(const char* key, Field& field) const {
-    if (const auto found = json.find(key); found != json.end()) found->get_to(field);
-  }
-};
-
 // The result of `take` for the JSON object in `text`, which fits the backend's schema; empty text is an empty
 // object. Refuses anything else, also if `take` finds an unexpected type. `backend`: for messages.
 template <typename Config>

@@ -125,7 +125,7 @@ std::optional<WorkspaceFs> workspace_fs_named(std::string_view name) {
 }
 
 void take_disk(const nlohmann::json& config, DiskPolicy& policy) {
-  Taker{config}("disk_mb", policy.disk_mb);
+  policy.disk_mb = config.value("disk_mb", policy.disk_mb);
   policy.written = config.contains("disk_mb") && policy.disk_mb != 0;
   policy.fs = workspace_fs_named(config.value("workspace_fs", "directory")).value();
 }

@@ -18,13 +18,6 @@ std::string number(double value) {
 
 }  // namespace
 
-void take_limits(const nlohmann::json& config, CommonLimits& limits) {
-  const Taker take{config};
-  take("memory_mb", limits.memory_mb);
-  take("cpus", limits.cpus);
-  take("pids", limits.pids);
-}
-
 Limits limits_from(const CommonLimits& limits) {
   return {{ISOGATE_LIMIT_MEMORY_BYTES, limits.memory_mb * kMib},
           {ISOGATE_LIMIT_CPU_MILLIS, static_cast<uint64_t>(limits.cpus * 1000 + 0.5)},

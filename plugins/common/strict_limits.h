@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -27,8 +26,6 @@ inline constexpr StrictLimits kStrictLimits;
 // Of a file system in memory, whatever its size.
 inline constexpr uint64_t kInodesInMemory = 65536;
 
-// Of a configuration that fits the backend's schema.
-void take_limits(const nlohmann::json& config, CommonLimits& limits);
 Limits limits_from(const CommonLimits& limits);
 
 // Refuses limits in which nothing runs. `whose`: "`docker`", for the message.

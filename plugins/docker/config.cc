@@ -9,6 +9,19 @@
 #include "plugins/docker/files/exclude.h"
 
 namespace isogate::docker {
+
+NLOHMANN_JSON_SERIALIZE_ENUM(RunnerTransport, {{RunnerTransport::kAuto, "auto"},
+                                               {RunnerTransport::kSocket, "socket"},
+                                               {RunnerTransport::kStream, "stream"},
+                                               {RunnerTransport::kExec, "exec"}})
+NLOHMANN_JSON_SERIALIZE_ENUM(Place,
+                             {{Place::kAuto, "auto"}, {Place::kBind, "bind"}, {Place::kVolume, "volume"}})
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Mount, source, target, read_only)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Copy, source, target, exclude, writable)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Config, host, image, platform, runtime, memory_mb, cpus, pids,
+                                                tmp_mb, shm_mb, read_only, transport, workspace, runner,
+                                                warm_pool, mounts, copies, copies_max_mb, copies_max_entries)
+
 namespace {
 
 using Json = nlohmann::json;
@@ -62,49 +75,17 @@ void check_places(const Config& config) {
   check_apart(targets);
 }
 
-RunnerTransport transport_of(const std::string& name) {
-  if (name == "socket") return RunnerTransport::kSocket;
-  if (name == "stream") return RunnerTransport::kStream;
-  return name == "exec" ? RunnerTransport::kExec : RunnerTransport::kAuto;
-}
-
-Place place_of(const std::string& name) {
-  if (name == "bind") return Place::kBind;
-  return name == "volume" ? Place::kVolume : Place::kAuto;
-}
-
 Config taken_from(const Json& json) {
-  const Taker take{json};
-  Config config;
-  take("host", config.host);
+  Config config = json;
   if (const auto tls = json.find("tls"); tls != json.end())
     config.tls = TlsFiles{tls->at("ca"), tls->at("certificate"), tls->at("key")};
-  take("image", config.image);
-  take("platform", config.platform);
-  take("runtime", config.runtime);
-  take_limits(json, config);
-  take("tmp_mb", config.tmp_mb);
-  take("shm_mb", config.shm_mb);
   take_disk(json, config.disk);
-  take("read_only", config.read_only);
   config.own_seccomp = json.value("seccomp_profile", "isogate") != "engine";
   const std::string network = json.value("network", "none");
   config.network = network != "none";
   config.internal = network == "internal";
-  config.transport = transport_of(json.value("transport", "auto"));
-  config.workspace = place_of(json.value("workspace", "auto"));
-  take("runner", config.runner);
-  take("warm_pool", config.warm_pool);
   const Json env = json.value("env", Json::object());
   for (const auto& [key, value] : env.items()) config.env.emplace_back(key, value.get<std::string>());
-  for (const Json& each : json.value("mounts", Json::array()))
-    config.mounts.push_back({each.at("source"), each.at("target"), each.value("read_only", true)});
-  for (const Json& each : json.value("copies", Json::array()))
-    config.copies.push_back({each.at("source"), each.at("target"),
-                             each.value("exclude", std::vector<std::string>()),
-                             each.value("writable", false)});
-  take("copies_max_mb", config.copies_max_mb);
-  take("copies_max_entries", config.copies_max_entries);
   for (const Json& each : json.value("companions", Json::array()))
     config.companions.push_back(companion_of(each));
   return config;

@@ -8,6 +8,19 @@
 #include "plugins/k8s/pod/template.h"
 
 namespace isogate::k8s {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(AccessConfig, kubeconfig, context, in_cluster,
+                                                allow_unverified_cluster)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SecretFiles, secret, target)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SharedClaim, prefix, claim)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
+    Config, image, runner_image, runner_program, pull_policy, pull_secrets, memory_mb, memory_request_mb,
+    cpus, cpu_request, ephemeral_mb, tmp_mb, shm_mb, uid, workspace_mb, storage_class, access_mode,
+    runtime_class, must_not_reach, kubelet_ports, secrets, shared, warm_pool, open_timeout_sec,
+    busy_timeout_sec, ready_timeout_sec, node_timeout_sec, orphaned_after_sec, max_lifetime_sec,
+    liveness_interval_sec, liveness_patience_sec, provision, sandbox_pool, job_backoff_limit, job_ttl_sec,
+    allow_unenforced_admission, allow_unenforced_network, allow_weaker_template)
+
 namespace {
 
 using Json = nlohmann::json;
@@ -68,67 +81,20 @@ void check_pool(const Config& config) {
     refuse("template of `k8s` is not for provision: sandbox_claim: the SandboxTemplate defines the pods");
 }
 
-void take_lists(Config& config, const Json& json) {
-  for (const Json& each : json.value("egress_to", Json::array()))
-    config.egress_to.push_back({each.at("cidr"), each.value("ports", std::vector<uint16_t>())});
-  for (const Json& each : json.value("secrets", Json::array()))
-    config.secrets.push_back({each.at("secret"), each.at("target")});
-  for (const Json& each : json.value("shared", Json::array()))
-    config.shared.push_back({each.at("prefix"), each.at("claim")});
-  const Json env = json.value("env", Json::object());
-  for (const auto& [key, value] : env.items()) config.env.emplace_back(key, value.get<std::string>());
-}
-
 Config taken_from(const Json& json) {
-  const Taker take{json};
-  Config config;
-  take("kubeconfig", config.access.kubeconfig);
-  take("context", config.access.context);
-  take("namespace", config.access.name_space);
-  take("in_cluster", config.access.in_cluster);
-  take("allow_unverified_cluster", config.access.allow_unverified_cluster);
-  take("image", config.image);
-  take("runner_image", config.runner_image);
-  take("runner_program", config.runner_program);
-  take("pull_policy", config.pull_policy);
-  take("pull_secrets", config.pull_secrets);
-  take("memory_mb", config.memory_mb);
-  take("memory_request_mb", config.memory_request_mb);
-  take("cpus", config.cpus);
-  take("cpu_request", config.cpu_request);
-  take("ephemeral_mb", config.ephemeral_mb);
-  take("tmp_mb", config.tmp_mb);
-  take("shm_mb", config.shm_mb);
-  take("uid", config.uid);
+  Config config = json;
+  json.get_to(config.access);
+  config.access.name_space = json.value("namespace", "");
   config.workspace = json.value("workspace", "claim") == "empty_dir" ? Place::kEmptyDir : Place::kClaim;
   config.adds_names = json.value("names", "image") == "added";
-  take("workspace_mb", config.workspace_mb);
-  take("storage_class", config.storage_class);
-  take("access_mode", config.access_mode);
-  take("runtime_class", config.runtime_class);
   config.vm = json.value("isolation", "container") == "vm";
   config.open_network = json.value("network", "none") == "open";
-  take("must_not_reach", config.must_not_reach);
   if (json.value("transport", "stream") == "exec") config.transport = RunnerTransport::kExec;
-  take("warm_pool", config.warm_pool);
-  take("ready_timeout_sec", config.ready_timeout_sec);
-  take("node_timeout_sec", config.node_timeout_sec);
-  take("open_timeout_sec", config.open_timeout_sec);
-  take("busy_timeout_sec", config.busy_timeout_sec);
-  take("kubelet_ports", config.kubelet_ports);
-  take("orphaned_after_sec", config.orphaned_after_sec);
-  take("max_lifetime_sec", config.max_lifetime_sec);
-  take("liveness_interval_sec", config.liveness_interval_sec);
-  take("liveness_patience_sec", config.liveness_patience_sec);
-  config.provision = provision_named(json.value("provision", "pod")).value();
-  take("sandbox_pool", config.sandbox_pool);
-  take("job_backoff_limit", config.job_backoff_limit);
-  take("job_ttl_sec", config.job_ttl_sec);
-  take("template", config.pod_template);
-  take("allow_unenforced_admission", config.allow_unenforced_admission);
-  take("allow_unenforced_network", config.allow_unenforced_network);
-  take("allow_weaker_template", config.allow_weaker_template);
-  take_lists(config, json);
+  config.pod_template = json.value("template", Json::object());
+  for (const Json& each : json.value("egress_to", Json::array()))
+    config.egress_to.push_back({each.at("cidr"), each.value("ports", std::vector<uint16_t>())});
+  const Json env = json.value("env", Json::object());
+  for (const auto& [key, value] : env.items()) config.env.emplace_back(key, value.get<std::string>());
   return config;
 }
 
@@ -145,10 +111,13 @@ const char* name_of(Provision provision) {
   return "";
 }
 
-std::optional<Provision> provision_named(std::string_view name) {
-  for (const auto& [each, its_name] : kProvisions)
-    if (name == its_name) return each;
-  return std::nullopt;
+void to_json(Json& json, Provision provision) { json = name_of(provision); }
+
+void from_json(const Json& json, Provision& provision) {
+  const auto row = std::find_if(std::begin(kProvisions), std::end(kProvisions),
+                                [&json](const auto& each) { return json == each.second; });
+  if (row == std::end(kProvisions)) throw Json::other_error::create(501, "no such provision", &json);
+  provision = row->first;
 }
 
 Config parse_config(std::string_view text) {

@@ -17,11 +17,12 @@ namespace isogate::k8s {
 enum class RunnerTransport { kStream, kExec };
 enum class Place { kClaim, kEmptyDir };
 
-// What creates the pods (provision.h). By name, as in the configuration; nothing for an unknown
-// name.
+// What creates the pods (provision.h). By name, as in the configuration; from_json() throws for an unknown
+// one.
 enum class Provision { kPod, kJob, kSandbox, kSandboxClaim };
 const char* name_of(Provision provision);
-std::optional<Provision> provision_named(std::string_view name);
+void to_json(nlohmann::json& json, Provision provision);
+void from_json(const nlohmann::json& json, Provision& provision);
 
 // The keys of a Secret of the namespace, as read-only files.
 struct SecretFiles {

@@ -11,6 +11,10 @@
 #include "plugins/k8s/pod/profile.h"
 
 namespace isogate::k8s {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Record, pod, pod_uid, kind, object, object_uid, profile, claim, claim_uid,
+                                   ahead, ahead_uid, users, image, measured, likeness)
+
 namespace {
 
 using Json = nlohmann::json;
@@ -21,11 +25,6 @@ constexpr const char* kSomebody = "unknown";  // in place of an invalid holder
 [[noreturn]] void damaged() {
   throw sdk::Error(ISOGATE_INTERNAL,
                    "the record on the sandbox's Lease is damaged: delete the Lease, and its files with it");
-}
-
-Provision kind_of(const Json& json) {
-  if (const auto kind = provision_named(json.at("kind").get<std::string>())) return *kind;
-  damaged();
 }
 
 }  // namespace
@@ -44,20 +43,7 @@ std::optional<Place> Record::place() const {
 
 void write_record(Json& lease, const Record& record, const std::string& holder,
                   std::chrono::seconds duration) {
-  Json json = {{"pod", record.pod},
-               {"pod_uid", record.pod_uid},
-               {"kind", name_of(record.kind)},
-               {"object", record.object},
-               {"object_uid", record.object_uid},
-               {"profile", record.profile},
-               {"claim", record.claim},
-               {"claim_uid", record.claim_uid},
-               {"ahead", record.ahead},
-               {"ahead_uid", record.ahead_uid},
-               {"users", record.users},
-               {"image", record.image},
-               {"measured", record.measured},
-               {"likeness", record.likeness}};
+  Json json = record;
   write_proof(json, record.proof);
   lease["metadata"]["annotations"][kRecord] = json.dump();
   write_holder(lease, holder, duration);
@@ -73,14 +59,7 @@ Record read_record(const Json& lease) {
   try {
     const std::string text = lease.at("metadata").at("annotations").at(kRecord);
     const Json json = Json::parse(is_shallow(text) ? text : "");
-    Record record{json.at("pod"),        json.at("pod_uid"),
-                  kind_of(json),         json.at("object"),
-                  json.at("object_uid"), json.at("profile"),
-                  json.at("claim"),      json.at("claim_uid"),
-                  json.at("ahead"),      json.at("ahead_uid"),
-                  json.at("users"),      json.at("image"),
-                  json.at("measured"),   {},
-                  json.at("likeness")};
+    Record record = json;
     if (!read_proof(json, record.proof)) damaged();
     return record;
   } catch (const Json::exception&) {

@@ -3,19 +3,16 @@
 #include "plugins/common/config_checks.h"
 
 namespace isogate::ns {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Config, memory_mb, cpus, pids, tmp_mb, shm_mb, max_processes,
+                                                inits_ahead, root)
+
 namespace {
 
 Config taken_from(const nlohmann::json& json) {
-  const Taker take{json};
-  Config config;
+  Config config = json;
   config.debug = json.value("profile", "default") == "debug";
-  take_limits(json, config);
-  take("tmp_mb", config.tmp_mb);
-  take("shm_mb", config.shm_mb);
   take_disk(json, config.disk);
-  take("max_processes", config.max_processes);
-  take("inits_ahead", config.inits_ahead);
-  take("root", config.root);
   return config;
 }
 

@@ -10,28 +10,17 @@
 #include "plugins/common/strict_limits.h"
 
 namespace isogate::docker {
+
+// What is required is empty where it is missing, which check_companions() refuses.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Healthcheck, test, interval_sec, timeout_sec, retries,
+                                                start_period_sec)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PostStart, command, timeout_sec)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Companion, name, image, command, user, memory_mb, cpus, pids,
+                                                read_only, tmpfs)
+
 namespace {
 
 using Json = nlohmann::json;
-
-Healthcheck healthcheck_of(const Json& json) {
-  const Taker take{json};
-  Healthcheck check;
-  json.at("test").get_to(check.test);
-  take("interval_sec", check.interval_sec);
-  take("timeout_sec", check.timeout_sec);
-  take("retries", check.retries);
-  take("start_period_sec", check.start_period_sec);
-  return check;
-}
-
-PostStart post_start_of(const Json& json) {
-  const Taker take{json};
-  PostStart hook;
-  json.at("command").get_to(hook.command);
-  take("timeout_sec", hook.timeout_sec);
-  return hook;
-}
 
 void check_tmpfs(const Companion& companion) {
   for (const std::string& path : companion.tmpfs) {
@@ -63,19 +52,11 @@ void check_companion(const Companion& companion) {
 }  // namespace
 
 Companion companion_of(const Json& json) {
-  const Taker take{json};
-  Companion companion;
-  json.at("name").get_to(companion.name);
-  json.at("image").get_to(companion.image);
-  take("command", companion.command);
+  Companion companion = json;
   const Json env = json.value("env", Json::object());
   for (const auto& [key, value] : env.items()) companion.env.emplace_back(key, value.get<std::string>());
-  take("user", companion.user);
-  take_limits(json, companion);
-  take("read_only", companion.read_only);
-  take("tmpfs", companion.tmpfs);
-  if (json.contains("healthcheck")) companion.healthcheck = healthcheck_of(json.at("healthcheck"));
-  if (json.contains("post_start")) companion.post_start = post_start_of(json.at("post_start"));
+  if (json.contains("healthcheck")) companion.healthcheck = json["healthcheck"].get<Healthcheck>();
+  if (json.contains("post_start")) companion.post_start = json["post_start"].get<PostStart>();
   return companion;
 }
 
@@ -102,10 +83,8 @@ void add_relaxations(std::vector<std::string>& found, const Companion& companion
 }
 
 Json json_of(const Companion& each) {
-  Json json = {{"name", each.name},  {"image", each.image}, {"command", each.command},
-               {"env", each.env},    {"user", each.user},   {"memory_mb", each.memory_mb},
-               {"cpus", each.cpus},  {"pids", each.pids},   {"read_only", each.read_only},
-               {"tmpfs", each.tmpfs}};
+  Json json = each;
+  json["env"] = each.env;
   if (const auto& check = each.healthcheck)
     json["healthcheck"] = {check->test, check->interval_sec, check->timeout_sec, check->retries,
                            check->start_period_sec};

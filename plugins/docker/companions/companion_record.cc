@@ -11,6 +11,9 @@
 #include "runner/files/workspace_state.h"
 
 namespace isogate::docker {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CompanionRecord, companion, name, id, hooked)
+
 namespace {
 
 using Json = nlohmann::json;
@@ -23,10 +26,7 @@ std::vector<CompanionRecord> read_companions(int directory) {
   const auto json = read_json_file(directory, kCompanionsFile, "companions");
   if (!json) return {};
   try {
-    std::vector<CompanionRecord> records;
-    for (const Json& each : json->at("companions"))
-      records.push_back({each.at("companion"), each.at("name"), each.at("id"), each.at("hooked")});
-    return records;
+    return json->at("companions").get<std::vector<CompanionRecord>>();
   } catch (const Json::exception&) {
     throw sdk::Error(ISOGATE_INTERNAL,
                      "the record of the sandbox's companions is damaged: an operator must remove "
@@ -40,11 +40,7 @@ void write_companions(int directory, const std::vector<CompanionRecord>& records
       fail_with_io("cannot remove the record of the sandbox's companions", errno);
     return;
   }
-  Json rows = Json::array();
-  for (const CompanionRecord& each : records)
-    rows.push_back(
-        {{"companion", each.companion}, {"name", each.name}, {"id", each.id}, {"hooked", each.hooked}});
-  or_throw(replace_state_file(directory, kCompanionsFile, Json{{"companions", std::move(rows)}}.dump()));
+  or_throw(replace_state_file(directory, kCompanionsFile, Json{{"companions", records}}.dump()));
 }
 
 }  // namespace isogate::docker

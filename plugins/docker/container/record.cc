@@ -15,6 +15,9 @@
 #include "runner/files/workspace_state.h"
 
 namespace isogate::docker {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Record, name, id, profile, socket, started_at, pid, shape)
+
 namespace {
 
 using Json = nlohmann::json;
@@ -38,14 +41,7 @@ std::optional<Record> read_record(int directory) {
   if (!found) return std::nullopt;
   const Json& json = *found;
   try {
-    Record record{.name = json.at("name"),
-                  .id = json.at("id"),
-                  .profile = json.at("profile"),
-                  .socket = json.at("socket"),
-                  .started_at = json.at("started_at"),
-                  .pid = json.at("pid"),
-                  .shape = json.at("shape"),
-                  .proof = {}};
+    Record record = json;
     if (read_proof(json, record.proof)) return record;
   } catch (const Json::exception&) {
   }
@@ -55,13 +51,7 @@ std::optional<Record> read_record(int directory) {
 }
 
 void write_record(int directory, const Record& record) {
-  Json json = {{"name", record.name},
-               {"id", record.id},
-               {"profile", record.profile},
-               {"socket", record.socket},
-               {"started_at", record.started_at},
-               {"pid", record.pid},
-               {"shape", record.shape}};
+  Json json = record;
   write_proof(json, record.proof);
   or_throw(replace_state_file(directory, kFile, json.dump()));
 }
