@@ -5,6 +5,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
 #include <functional>
 #include <ios>
 #include <memory>
@@ -61,6 +63,14 @@ class ForgetfulBackend : public sdk::Backend {
   }
   Act act = [](const sdk::Call&) {};
   int alive = 0;
+};
+
+class UnmadeBackend : public ForgetfulBackend {
+ public:
+  UnmadeBackend(sdk::Host host, std::string_view config) : ForgetfulBackend(host, config) {
+    throw std::filesystem::filesystem_error("cannot open", "/srv/of-the-host",
+                                            std::make_error_code(std::errc::permission_denied));
+  }
 };
 
 class AttachingBackend : public ForgetfulBackend {
@@ -247,6 +257,51 @@ TEST_F(Wrapped, AnErrnoIsACallersOnlyInACallOfFilesOrPorts) {
     expect("evidence", evidence(), row.of_the_backend);
     expect("close", close(), row.of_the_backend);
   }
+}
+
+// create() throws it to an operator, who reads it whole.
+TEST_F(Wrapped, TheTextOfAnErrnoGoesToTheLogAndItsPathToNoCaller) {
+  struct Line {
+    uint32_t level = 0;
+    std::string text;
+  } logged;
+  isogate_host host{};
+  host.ctx = &logged;
+  host.log = [](void* ctx, uint32_t level, isogate_str text) {
+    *static_cast<Line*>(ctx) = {level, std::string(sdk::view(text))};
+  };
+  const auto fails = [](int os_errno) -> Act {
+    return [os_errno](const sdk::Call&) {
+      throw std::filesystem::filesystem_error("cannot open", "/srv/of-the-host",
+                                              std::error_code(os_errno, std::generic_category()));
+    };
+  };
+  isogate_backend* made = nullptr;
+  EXPECT_EQ(sdk::detail::create<UnmadeBackend>(&host, sdk::str("{}"), &made, &error_), ISOGATE_IO);
+  EXPECT_NE(std::string(error_.message).find("/srv/of-the-host"), std::string::npos) << error_.message;
+  EXPECT_EQ(logged.text, "");
+  ASSERT_EQ(kTable.create(&host, sdk::str("{}"), &made, &error_), ISOGATE_OK);
+  const auto expect = [&](isogate_status status, isogate_status expected, const std::string& message,
+                          uint32_t level) {
+    EXPECT_EQ(status, expected);
+    EXPECT_EQ(error_.message, message);
+    EXPECT_EQ(logged.level, level) << message;
+    EXPECT_NE(logged.text.find("/srv/of-the-host"), std::string::npos) << logged.text;
+    logged = {};
+  };
+  backend_.act = fails(EIO);
+  const isogate_file_request file{.path = sdk::str("a/b")};
+  expect(stat(file), ISOGATE_IO, "Input/output error: `a/b`", ISOGATE_LOG_WARN);
+  EXPECT_EQ(error_.os_errno, EIO);
+  expect(exec(), ISOGATE_LOST, "Input/output error", ISOGATE_LOG_WARN);
+  backend_.act = fails(ENOENT);
+  expect(stat(file), ISOGATE_NOT_FOUND, "No such file or directory: `a/b`", ISOGATE_LOG_DEBUG);
+  expect(probe(), ISOGATE_IO, "No such file or directory", ISOGATE_LOG_WARN);
+  backend_.act = fails(EMFILE);
+  expect(evidence(), ISOGATE_RESOURCE_EXHAUSTED, "Too many open files", ISOGATE_LOG_WARN);
+  kTable.destroy(made);
+  EXPECT_EQ(stat(file), ISOGATE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(logged.text, "") << "its host is gone";
 }
 
 TEST_F(Wrapped, TheEndOfATerminalsProgramsIsTheEndOfItsBytes) {

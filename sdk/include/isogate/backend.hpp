@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -446,19 +447,40 @@ constexpr isogate_status own_status_of(int os_errno) {
   return short_of ? ISOGATE_RESOURCE_EXHAUSTED : ISOGATE_IO;
 }
 
-// The only place that catches: nothing throws across the ABI. `StatusOf`: of a std::system_error's errno.
+// Null until create() has returned a backend, and after destroy().
+inline std::atomic<const isogate_host*> log_host = nullptr;
+
+// A std::system_error for the caller of a call: its errno and the path of the request. Its own text may have paths of
+// the host, and goes to the log, at debug where the caller can mend it. What create() throws is for the operator, and
+// keeps its text.
+template <isogate_status (*StatusOf)(int)>
+Error for_caller(const std::system_error& e, isogate_str path) {
+  const auto& category = e.code().category();
+  const bool is_errno = category == std::generic_category() || category == std::system_category();
+  const int os_errno = is_errno ? e.code().value() : 0;
+  const isogate_status status = is_errno ? StatusOf(os_errno) : ISOGATE_IO;
+  const isogate_host* host = log_host;
+  if (host == nullptr) return Error(status, e.what(), os_errno);
+  const bool callers = StatusOf != own_status_of && status != ISOGATE_IO;
+  Host(*host).log(callers ? ISOGATE_LOG_DEBUG : ISOGATE_LOG_WARN, e.what());
+  std::string message = e.code().message();
+  if (path.len > 0) message.append(": `").append(view(path)).append("`");
+  return Error(status, std::move(message), os_errno);
+}
+
+// The only place that catches: nothing throws across the ABI. `StatusOf`: of a std::system_error's errno; `path`: the
+// request's.
 template <isogate_status (*StatusOf)(int) = own_status_of, typename Body>
-isogate_status guard(isogate_error* error, Body body) noexcept {
+isogate_status guard(isogate_error* error, Body body, isogate_str path = {}) noexcept {
   try {
-    body();
-    return ISOGATE_OK;
+    try {
+      body();
+      return ISOGATE_OK;
+    } catch (const std::system_error& e) {
+      throw for_caller<StatusOf>(e, path);
+    }
   } catch (const Error& e) {
     return fill(error, e.status() == ISOGATE_OK ? ISOGATE_INTERNAL : e.status(), e.os_errno(), e.what());
-  } catch (const std::system_error& e) {
-    const auto& category = e.code().category();
-    const bool is_errno = category == std::generic_category() || category == std::system_category();
-    return is_errno ? fill(error, StatusOf(e.code().value()), e.code().value(), e.what())
-                    : fill(error, ISOGATE_IO, 0, e.what());
   } catch (const std::bad_alloc&) {
     return fill(error, ISOGATE_RESOURCE_EXHAUSTED, ENOMEM, "out of memory");
   } catch (const std::exception& e) {
@@ -495,10 +517,14 @@ isogate_status create(const isogate_host* host, isogate_str config, isogate_back
   return guard(error, [&] {
     Backend* made = new B(Host(*host), view(config));
     *out = reinterpret_cast<isogate_backend*>(made);
+    log_host = host;
   });
 }
 
-inline void destroy(isogate_backend* backend) noexcept { delete of(backend); }
+inline void destroy(isogate_backend* backend) noexcept {
+  delete of(backend);
+  log_host = nullptr;
+}
 
 inline isogate_status probe(isogate_backend* backend, const isogate_call* call, isogate_probe* out,
                             isogate_error* error) noexcept {
@@ -551,29 +577,35 @@ inline isogate_status exec(isogate_sandbox* sandbox, const isogate_call* call,
 template <void (Sandbox::*Verb)(const Call&, const isogate_file_request&, isogate_entry&)>
 isogate_status look(isogate_sandbox* sandbox, const isogate_call* call, const isogate_file_request* request,
                     isogate_entry* entry, isogate_error* error) noexcept {
-  return guard<status_of>(error, [&] {
-    isogate_entry own = import_struct(entry);
-    (of(sandbox)->*Verb)(Call(*call), import_request(request), own);
-    export_struct(own, entry);
-  });
+  return guard<status_of>(
+      error,
+      [&] {
+        isogate_entry own = import_struct(entry);
+        (of(sandbox)->*Verb)(Call(*call), import_request(request), own);
+        export_struct(own, entry);
+      },
+      request->path);
 }
 
 template <void (Sandbox::*Verb)(const Call&, const isogate_file_request&)>
 isogate_status change(isogate_sandbox* sandbox, const isogate_call* call, const isogate_file_request* request,
                       isogate_error* error) noexcept {
-  return guard<status_of>(error, [&] { (of(sandbox)->*Verb)(Call(*call), import_request(request)); });
+  return guard<status_of>(
+      error, [&] { (of(sandbox)->*Verb)(Call(*call), import_request(request)); }, request->path);
 }
 
 inline isogate_status write(isogate_sandbox* sandbox, const isogate_call* call,
                             const isogate_file_request* request, uint64_t* written,
                             isogate_error* error) noexcept {
-  return guard<status_of>(error, [&] { *written = of(sandbox)->write(Call(*call), import_request(request)); });
+  return guard<status_of>(
+      error, [&] { *written = of(sandbox)->write(Call(*call), import_request(request)); }, request->path);
 }
 
 inline isogate_status list(isogate_sandbox* sandbox, const isogate_call* call,
                            const isogate_file_request* request, const isogate_entry_sink* sink,
                            isogate_error* error) noexcept {
-  return guard<status_of>(error, [&] { of(sandbox)->list(Call(*call), import_request(request), EntrySink(*sink)); });
+  return guard<status_of>(
+      error, [&] { of(sandbox)->list(Call(*call), import_request(request), EntrySink(*sink)); }, request->path);
 }
 
 inline isogate_status evidence(isogate_sandbox* sandbox, const isogate_call* call,
