@@ -102,6 +102,14 @@ TEST_F(Lifecycle, a_crashed_host_is_back_in_two_seconds_with_a_new_generation) {
   EXPECT_EQ(gateway.count("front_started"), 1);
 }
 
+TEST_F(Lifecycle, a_host_that_its_alarm_ends_has_not_crashed) {
+  Supervised gateway;
+  gateway.told_front("one", "up");
+  ::kill(gateway.host_pid("one"), SIGALRM);
+  EXPECT_EQ(gateway.told_front("one", "down")["reason"],
+            "backend host ended itself (SIGALRM): its plugin did not return from destroy() within 30 s");
+}
+
 TEST_F(Lifecycle, five_crashes_are_a_quarantine) {
   Supervised gateway({.backends = {backend("one", "crash"), backend("two")}});
   const Json last = gateway.told_front("one", "down", 5);
