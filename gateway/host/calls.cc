@@ -40,7 +40,7 @@ Result<T> extension(const Instance& instance, const char* id, const char* verb, 
 Result<Value> take_probe(const isogate_probe& probe, const Instance& instance) {
   const Description& description = instance.description();
   if (probe.verdict < ISOGATE_PROBE_AVAILABLE || probe.verdict > ISOGATE_PROBE_UNAVAILABLE)
-    return plugin_defect("probe() answered with an unknown verdict");
+    return plugin_defect("probe() answered with the unknown verdict " + std::to_string(probe.verdict));
   if (!known_isolation(probe.isolation) || !known_locality(probe.locality))
     return plugin_defect("probe() answered with an unknown isolation or locality");
   if (probe.isolation > description.isolation)

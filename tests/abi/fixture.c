@@ -75,6 +75,9 @@
 #define CAPABILITIES (ISOGATE_CAP_PTY | ISOGATE_CAP_EVIDENCE)
 #endif
 #endif
+#ifndef PROBE_VERDICT
+#define PROBE_VERDICT ISOGATE_PROBE_AVAILABLE
+#endif
 #ifndef PROBE_CAPABILITIES
 #define PROBE_CAPABILITIES (CAPABILITIES | 1ull << 63)
 #endif
@@ -184,7 +187,7 @@ static void fixture_destroy(isogate_backend* backend) {
 static isogate_status fixture_probe(isogate_backend* backend, const isogate_call* call, isogate_probe* out,
                                     isogate_error* error) {
   (void)backend, (void)call, (void)error;
-  out->verdict = ISOGATE_PROBE_AVAILABLE;
+  out->verdict = PROBE_VERDICT;
   out->isolation = ISOGATE_ISOLATION_NAMESPACE;
   out->locality = PROBE_LOCALITY;
   out->capabilities = PROBE_CAPABILITIES;

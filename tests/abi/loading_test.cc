@@ -144,6 +144,12 @@ INSTANTIATE_TEST_SUITE_P(
         Defect{"throws", "its entry function threw an exception"}),
     [](const auto& each) { return std::string(each.param.plugin); });
 
+TEST_F(Loading, HasTheLoadersReasonAndNoOther) {
+  EXPECT_THAT(refusal(fixture("undefined")),
+              AllOf(HasSubstr("cannot be loaded: ./plugin.so: undefined symbol: defined_nowhere (link "),
+                    testing::Not(HasSubstr("Bad file descriptor"))));
+}
+
 class Missing : public Loading, public testing::WithParamInterface<const char*> {};
 
 TEST_P(Missing, RequiredFunctionIsNamed) {

@@ -149,6 +149,15 @@ TEST_F(Boastful, ProbeIsADefect) {
   expect_refused(host_->call(ipc::ProbeCall{}), ISOGATE_INTERNAL, "descriptor does not: ports");
 }
 
+class Unsure : public HostCalls {
+ protected:
+  Unsure() { plugin_ = "unsure"; }
+};
+
+TEST_F(Unsure, ProbeIsADefectWithItsVerdict) {
+  expect_refused(host_->call(ipc::ProbeCall{}), ISOGATE_INTERNAL, "the unknown verdict 7");
+}
+
 class KeepsNothing : public HostCalls {
  protected:
   KeepsNothing() { plugin_ = "keeps_nothing"; }

@@ -1,12 +1,14 @@
 #define BOOST_DLL_USE_STD_FS
 #include "gateway/host/plugin/plugin_loader.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <boost/dll/shared_library.hpp>
 #include <cerrno>
 #include <exception>
+#include <memory>
 
 #include "gateway/host/plugin/plugin_file.h"
 #include "gateway/host/text.h"
@@ -50,13 +52,23 @@ Result<void> open_library(int directory, const std::string& name) {
   if (!visit.entered())
     return os_error("cannot enter the directory of the copy of plugin `" + name + "`", errno);
   std::string path = std::string("./") + PluginCopy::kFile;
-  try {
-    loaded = new shared_library(path, boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
-  } catch (const std::exception& e) {
-    std::string reason = clean_text(e.what(), 800);
+  const auto refusal = [&name](const char* why) {
+    const std::string reason = clean_text(why, 800);
     return invalid("plugin `" + name + "` cannot be loaded: " + reason + hint(reason));
+  };
+  try {
+    boost::dll::fs::error_code failed;  // always the same one: dlerror() has the reason
+    auto library = std::make_unique<shared_library>(
+        path, boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local, failed);
+    if (!failed) {
+      loaded = library.release();
+      return {};
+    }
+  } catch (const std::exception& e) {
+    return refusal(e.what());
   }
-  return {};
+  const char* why = ::dlerror();
+  return refusal(why != nullptr ? why : "the loader gives no reason");
 }
 
 }  // namespace
