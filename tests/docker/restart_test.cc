@@ -89,7 +89,7 @@ TEST_F(AnEngineThatGoes, AKilledOneCostsWhatGoesThroughItAndIsFoundAgain) {
         refused(Caller(gateway, "new-" + std::to_string(i)).exec("true"), 503, "backend_unavailable"));
   // Whichever is first: three failures, or a probe.
   EXPECT_THAT(me.get("/backends").text, testing::AnyOf(HasSubstr("its circuit breaker is open"),
-                                                       HasSubstr("its probe says unavailable")));
+                                                       HasSubstr("it is unavailable")));
   EXPECT_TRUE(succeeded(me.write("go", "")));
   const auto events = beside.rest();
   EXPECT_EQ(test::data_of(events, "stdout"), "lived\n");

@@ -173,6 +173,16 @@ TEST(Select, ANamedBackendIsThatOneOrAnError) {
   expect_refused(select(down, developer(), named("docker")), Refusal::kUnavailable, {"`docker`", "signal 9"});
 }
 
+TEST(Select, SaysOnceThatABackendIsUnavailable) {
+  const Candidate gone = with(docker(), [](Candidate& c) {
+    c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE;
+    c.probe->detail = "its probe failed: it hangs";
+  });
+  const Decision decision = select({gone}, developer(), {});
+  EXPECT_EQ(decision.message,
+            "no backend can be used: `docker`, it is unavailable: its probe failed: it hangs");
+}
+
 TEST(Select, ASandboxStaysWhereItsWorkspaceIs) {
   expect_chosen(select(all(), developer(), pinned("docker")), "docker", ISOGATE_ISOLATION_CONTAINER);
   Decision elsewhere = select({local(), spaces()}, developer(), pinned("docker"));

@@ -62,7 +62,7 @@ bool check_verdict(const ipc::Probe& probe, Objections& out) {
     case ISOGATE_PROBE_DEGRADED:
       return true;
     case ISOGATE_PROBE_UNAVAILABLE:
-      out.add(out.availability, with("its probe says unavailable", probe.detail));
+      out.add(out.availability, with("it is unavailable", probe.detail));
       return false;
     default:
       out.add(out.availability,
