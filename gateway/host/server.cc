@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <set>
 
 #include "gateway/base/budgets.h"
 #include "gateway/base/log_left.h"
@@ -11,6 +12,7 @@
 #include "gateway/host/requests.h"
 #include "gateway/ipc/codec.h"
 #include "lib/log.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -25,28 +27,36 @@ int end_of(const ipc::Call& call, int cancel_fd) {
 
 }  // namespace
 
-InFlight::Call::Call(InFlight& owner, int cancel_fd) : owner_(owner) {
+InFlight::Call::Call(InFlight& owner, int cancel_fd, std::string_view function) : owner_(owner) {
   std::lock_guard lock(owner_.mutex_);
   admitted_ = !owner_.closed_;
-  place_ = owner_.cancel_fds_.insert(owner_.cancel_fds_.end(), cancel_fd);
+  place_ = owner_.calls_.emplace(owner_.calls_.end(), cancel_fd, function);
 }
 
 InFlight::Call::~Call() {
   std::lock_guard lock(owner_.mutex_);
-  owner_.cancel_fds_.erase(place_);
+  owner_.calls_.erase(place_);
 }
 
 void InFlight::cancel_all() {
   std::lock_guard lock(mutex_);
   closed_ = true;
-  for (const int cancel_fd : cancel_fds_)
+  for (const auto& [cancel_fd, function] : calls_)
     // One that has fired may be full, and a write to it would block; so may one that is no event, of a call
     // that is about to be refused.
     if (is_event(cancel_fd) && !is_signalled(cancel_fd)) signal_event(cancel_fd);
 }
 
+std::string InFlight::functions() {
+  std::lock_guard lock(mutex_);
+  std::set<std::string_view> all;
+  for (const auto& [cancel_fd, function] : calls_) all.insert(function);
+  return join(all, ", ");
+}
+
 Server::Server(Instance& instance, Fd front, int control, size_t most_calls)
-    : front_(std::move(front)),
+    : backend_(instance.settings().name),
+      front_(std::move(front)),
       control_(control),
       sandboxes_(instance),
       calls_(instance, sandboxes_),
@@ -95,7 +105,7 @@ ipc::Reply Server::answer(ipc::Call call) {
     if (!own) return refusal(header.id, std::move(own.error()));
     header.cancel = std::move(*own);
   }
-  InFlight::Call registered(in_flight_, end_of(call, header.cancel.get()));
+  InFlight::Call registered(in_flight_, end_of(call, header.cancel.get()), ipc::function_of(call));
   if (!registered.admitted())
     return refusal(header.id, {ISOGATE_UNAVAILABLE, 0, "this backend host is ending"});
   return calls_.run(call);
@@ -140,7 +150,9 @@ int Server::stop() {
   in_flight_.cancel_all();
   ::shutdown(front_.get(), SHUT_RD);  // wakes the idle workers; what is queued is still answered
   if (!workers_.wait(Clock::now() + budget::kCallsEnd)) {
-    log::error("cancelled_calls_stuck", {{"threads", workers_.count()}});
+    log::error("cancelled_calls_stuck", {{"backend", log::Own{backend_}},
+                                         {"functions", in_flight_.functions()},
+                                         {"threads", workers_.count()}});
     if (close_mode_ == ISOGATE_CLOSE_STOP) log_left(sandboxes_.ids(), "calls of this host did not end");
     log::flush();
     ::_exit(1);

@@ -6,6 +6,7 @@
 #include <list>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "gateway/host/calls.h"
 #include "gateway/host/sandboxes.h"
@@ -16,10 +17,11 @@ namespace isogate {
 // The calls that are running, so that all of them can be cancelled when the backend host ends. [any]
 class InFlight {
  public:
-  // Registered while it lives; `cancel_fd`, or whatever else ends the call, stays open that long.
+  // Registered while it lives; `cancel_fd`, or whatever else ends the call, stays open that long, as
+  // `function` does.
   class Call {
    public:
-    Call(InFlight& owner, int cancel_fd);
+    Call(InFlight& owner, int cancel_fd, std::string_view function);
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
     ~Call();
@@ -29,15 +31,18 @@ class InFlight {
    private:
     InFlight& owner_;
     bool admitted_;
-    std::list<int>::iterator place_;
+    std::list<std::pair<int, std::string_view>>::iterator place_;
   };
 
   // Permanent: fires every cancel_fd that is an event, and admits no more calls.
   void cancel_all();
 
+  // Of the plugin's functions those that they are in: "exec, read".
+  std::string functions();
+
  private:
   std::mutex mutex_;
-  std::list<int> cancel_fds_;
+  std::list<std::pair<int, std::string_view>> calls_;
   bool closed_ = false;
 };
 
@@ -60,6 +65,7 @@ class Server {
   bool read_control();
   int stop();
 
+  const std::string backend_;
   Fd front_;
   int control_;
   Fd wake_;

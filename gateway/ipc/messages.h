@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -124,6 +126,18 @@ using Call = std::variant<ProbeCall, OpenCall, CloseCall, EnumerateCall, ExecCal
 
 inline CallHeader& header_of(Call& call) {
   return std::visit([](auto& each) -> CallHeader& { return each.call; }, call);
+}
+
+// The plugin's function that it is for, as backend.h and the extensions name it; `ping` is the host's own.
+inline std::string_view function_of(const Call& call) {
+  static constexpr std::string_view kFunctions[] = {"probe", "open",     "close", "enumerate", "exec",
+                                                    "file",  "evidence", "ping",  "orphans",   "connect"};
+  static_assert(std::size(kFunctions) == std::variant_size_v<Call>);
+  static constexpr std::string_view kVerbs[] = {"read", "write",  "list",     "stat", "mkdir",
+                                                "move", "remove", "disk_use", "watch"};
+  static_assert(std::size(kVerbs) == static_cast<size_t>(FileVerb::kWatch) + 1);
+  const auto* file = std::get_if<FileCall>(&call);
+  return file == nullptr ? kFunctions[call.index()] : kVerbs[static_cast<size_t>(file->verb)];
 }
 
 struct Probe {

@@ -88,7 +88,8 @@ class BackendChannelTest : public testing::Test {
   void begin(Stuck& stuck) {
     auto ends = or_throw(ipc::make_socket_pair());
     stuck.host = std::move(ends.theirs);
-    stuck.channel = std::make_shared<BackendChannel>(io_.get_executor(), std::move(ends.own), HostIdentity());
+    stuck.channel = std::make_shared<BackendChannel>(io_.get_executor(), std::move(ends.own),
+                                                     HostIdentity{.backend = "mine"});
     stuck.channel->start([](const ipc::Hello&) {}, [] {});
     or_throw(ipc::send_record(stuck.host.get(), ipc::encode(ipc::Hello()).bytes, {}, ipc::Wait::kBlock));
     boost::asio::co_spawn(io_, ask_cancelled(stuck), [](const std::exception_ptr&) {});
@@ -221,6 +222,22 @@ TEST_F(BackendChannelTest, AHostIsGivenUpForACallThatKeepsItsSandboxFromBeingClo
   EXPECT_EQ(channel_->given_up(), "") << "nothing of that one hangs";
   EXPECT_EQ(close("sandbox"), ISOGATE_UNAVAILABLE);
   EXPECT_NE(channel_->given_up(), "");
+}
+
+TEST_F(BackendChannelTest, ACallThatDoesNotEndIsNamedInTheLog) {
+  Stuck write{"a write", of_sandbox<ipc::FileCall>(), of_sandbox<ipc::CloseCall>(), true};
+  std::get<ipc::FileCall>(write.hangs).verb = ipc::FileVerb::kWrite;
+  begin(write);
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 30 && !write.lost; ++i) {
+    io_.restart();
+    io_.run_for(std::chrono::seconds(1));
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(write.lost);
+  EXPECT_NE(log.find(R"("event":"backend_call_abandoned","backend":"mine","function":"write","call":1,)"),
+            std::string::npos)
+      << log;
 }
 
 // Else its agent could not work until a restart. A disk may be slow, and the background is in no hurry.

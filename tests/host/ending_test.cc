@@ -118,9 +118,37 @@ TEST(CallsInFlight, AreCancelledThoughOnesDescriptorIsNoEvent) {
   ASSERT_EQ(::fcntl(pipe->write.get(), F_SETFL, O_WRONLY), 0);  // it blocks
   auto event = make_event();
   InFlight in_flight;
-  const InFlight::Call wrong(in_flight, pipe->write.get()), right(in_flight, event->get());
+  const InFlight::Call wrong(in_flight, pipe->write.get(), "read"), right(in_flight, event->get(), "exec");
   in_flight.cancel_all();
   EXPECT_TRUE(is_signalled(event->get()));
+}
+
+TEST(CallsInFlight, NameEachOfTheirFunctionsOnce) {
+  InFlight in_flight;
+  EXPECT_EQ(in_flight.functions(), "");
+  const InFlight::Call one(in_flight, -1, "read"), two(in_flight, -1, "exec");
+  {
+    const InFlight::Call three(in_flight, -1, "exec"), four(in_flight, -1, "stat");
+    EXPECT_EQ(in_flight.functions(), "exec, read, stat");
+  }
+  EXPECT_EQ(in_flight.functions(), "exec, read");
+}
+
+TEST(AHostWhoseCallsDoNotEnd, SaysOfWhichBackendAndInWhichFunctions) {
+  ISOGATE_NEEDS_TRUSTED_BUILD_DIR();
+  testing::internal::CaptureStderr();
+  {
+    HostProcess host(fixture_backend("good"));
+    EXPECT_EQ(host.first_message(), "ready");
+    EXPECT_EQ(host.open("one").status, ISOGATE_OK);
+    host.start_exec({"stubborn", "600000"});
+    EXPECT_TRUE(host.await_running(1));
+    host.end_front();
+    EXPECT_EQ(host.exit_code(), 1);
+  }
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      HasSubstr(R"("event":"cancelled_calls_stuck","backend":"tested","functions":"exec","threads":)"));
 }
 
 TEST_F(Ending, IsNotForAMessageThatItDoesNotKnow) {

@@ -29,6 +29,15 @@ TEST(Codec, BringsEveryCallBackAsItWas) {
   }
 }
 
+TEST(Calls, NameTheFunctionThatTheyAreFor) {
+  std::vector<std::string_view> names;
+  for (const Call& call : sample_calls()) names.push_back(function_of(call));
+  const std::vector<std::string_view> all = {
+      "probe", "ping", "open",  "close", "enumerate", "orphans",  "orphans", "exec",     "read",   "write",
+      "list",  "stat", "mkdir", "move",  "remove",    "disk_use", "watch",   "evidence", "connect"};
+  EXPECT_EQ(names, all);
+}
+
 TEST(Codec, BringsTheFieldsOfAnExecToTheirPlaces) {
   std::vector<Call> calls = sample_calls();
   const auto& call = *std::find_if(calls.begin(), calls.end(),

@@ -113,7 +113,7 @@ ipc::Reply not_sent(uint64_t id, const Error& why) {
 }  // namespace
 
 BackendChannel::BackendChannel(asio::any_io_executor executor, Fd socket, HostIdentity identity)
-    : executor_(std::move(executor)), socket_(executor_, socket.release()), identity_(identity) {
+    : executor_(std::move(executor)), socket_(executor_, socket.release()), identity_(std::move(identity)) {
   socket_.native_non_blocking(true);
 }
 
@@ -271,6 +271,7 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   const size_t kind = call.index();
   const auto pending = std::make_shared<Pending>(executor_);
   pending->kind = kind;
+  pending->function = ipc::function_of(call);
   pending->sandbox_id = sandbox_of(call);
   pending->is_sign = kind == kExec || kind == kConnect;
   if (const auto* file = std::get_if<ipc::FileCall>(&call)) {
@@ -297,9 +298,11 @@ void BackendChannel::abandon(uint64_t id) {
   if (found == pending_.end()) return;
   const auto pending = found->second;
   const size_t kind = pending->kind;
-  log::error(
-      "backend_call_abandoned",
-      {{"call", id}, {"probe", kind == kProbe}, {"sent", pending->sent}, {"tenant", pending->whose.tenant}});
+  log::error("backend_call_abandoned", {{"backend", log::Own{identity_.backend}},
+                                        {"function", log::Own{pending->function}},
+                                        {"call", id},
+                                        {"sent", pending->sent},
+                                        {"tenant", pending->whose.tenant}});
   if (pending->sent) {
     abandoned_.emplace(id, pending);
     answer(id, failure(id, ISOGATE_LOST, "the backend did not end the call after its cancellation"));

@@ -39,7 +39,8 @@ namespace isogate::front {
 
 struct HostIdentity {
   uint64_t generation = 0;
-  uint64_t settings = 0;  // two hosts of a backend with the same value have the same settings
+  uint64_t settings = 0;     // two hosts of a backend with the same value have the same settings
+  std::string backend = {};  // its name, for the log
 };
 
 // The tenant of a call, and the places that it takes: they are returned when the host is done with the
@@ -108,6 +109,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   struct Pending {
     explicit Pending(const boost::asio::any_io_executor& executor) : done(executor) {}
     size_t kind = 0;  // of ipc::Call
+    std::string_view function;
     std::string sandbox_id;
     std::optional<ipc::FileVerb> verb;
     bool is_sign = false;      // several such calls that are abandoned show that the host is stuck

@@ -131,7 +131,8 @@ void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) 
     backend->probe.reset();
     backend->hello.reset();
   }
-  backend->channel = std::make_shared<BackendChannel>(executor_, std::move(socket), identity);
+  identity.backend = backend->config.name;
+  backend->channel = std::make_shared<BackendChannel>(executor_, std::move(socket), std::move(identity));
   backend->state = BackendState::kUp;
   if (backend->generation != 0 && generation > backend->generation) ++backend->restarts;
   backend->generation = generation;
