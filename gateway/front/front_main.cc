@@ -114,10 +114,10 @@ bool is_counted(const Exchange& exchange, unsigned status) {
 }
 
 // The log's line per request. See docs/operations.md for its fields.
-void log_request(PeerLines& peer_lines, const Exchange& exchange, std::string_view operation,
-                 const std::string& peer, const RequestEnd& end) {
+void log_request(App& app, const Exchange& exchange, std::string_view operation, const std::string& peer,
+                 const RequestEnd& end) {
   const auto answered = end.answered == RequestEnd::Time{} ? end.ended : end.answered;
-  if (is_counted(exchange, end.status) && !peer_lines.admit(peer, std::to_string(end.status), end.ended))
+  if (is_counted(exchange, end.status) && !app.peer_lines.admit(peer, std::to_string(end.status), end.ended))
     return;
   if (!end.refused.empty()) {
     log::record("request", {{"request_id", exchange.request_id},
@@ -129,6 +129,9 @@ void log_request(PeerLines& peer_lines, const Exchange& exchange, std::string_vi
                             {"head_ms", ms_between(end.began, end.asked)}});
     return;
   }
+  SandboxPtr sandbox;  // only then: it costs a hash
+  if (!exchange.fault.empty())
+    sandbox = app.sandboxes.records.known(exchange.principal.tenant, exchange.agent);
   log::record("request", {{"request_id", log::Own{exchange.request_id}},
                           {"peer", log::Own{peer}},
                           {"key", log::Own{exchange.principal.key_name}},
@@ -142,7 +145,9 @@ void log_request(PeerLines& peer_lines, const Exchange& exchange, std::string_vi
                           {"bytes_out", end.bytes_out},
                           {"head_ms", ms_between(end.began, end.asked)},
                           {"work_ms", ms_between(end.asked, answered)},
-                          {"send_ms", ms_between(answered, end.ended)}});
+                          {"send_ms", ms_between(answered, end.ended)},
+                          {"backend", log::Own{sandbox ? sandbox->row.backend : ""}},
+                          {"reason", exchange.fault}});
 }
 
 // The front's life: from the supervisor's `start` to `drained`.
@@ -323,7 +328,7 @@ class Front {
     const std::string_view operation = exchange.route != nullptr ? exchange.route->operation_id : "none";
     app_.metrics.request_ended(operation, end.status,
                                std::chrono::duration<double>(end.ended - end.asked).count());
-    if (app_.config.log.access) log_request(app_.peer_lines, exchange, operation, peer, end);
+    if (app_.config.log.access) log_request(app_, exchange, operation, peer, end);
   }
 
   // Open connections keep their certificates.

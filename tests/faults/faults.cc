@@ -2,6 +2,8 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
+#include <sstream>
 #include <stdexcept>
 
 namespace isogate::test {
@@ -37,6 +39,18 @@ std::vector<pid_t> processes_of(const Gateway& gateway) {
   for (pid_t pid : children_of(gateway.pid()))
     if (command_line(pid).find(" _") != std::string::npos) pids.push_back(pid);
   return pids;
+}
+
+Json logged(const Gateway& gateway, const std::vector<std::string>& parts) {
+  Json found;
+  eventually(5, [&] {
+    std::istringstream lines(gateway.log());
+    for (std::string line; found.is_null() && std::getline(lines, line);)
+      if (std::ranges::all_of(parts, [&](const auto& part) { return line.find(part) != std::string::npos; }))
+        if (Json parsed = Json::parse(line, nullptr, false); parsed.is_object()) found = std::move(parsed);
+    return !found.is_null();
+  });
+  return found;
 }
 
 Json backend_row(const Caller& caller, const std::string& backend) {

@@ -31,6 +31,9 @@ std::map<std::string, JournalRow> journal_of(const std::string& state_dir);
 // The supervisor, the front and every host.
 std::vector<pid_t> processes_of(const Gateway& gateway);
 
+// The first line of the log that has all of these; null: there is none within 5 s.
+Json logged(const Gateway& gateway, const std::vector<std::string>& parts);
+
 Json backend_row(const Caller& caller, const std::string& backend);
 // Runs `echo works` until it does; false: not in that time. Anything but 200 and 503 meanwhile fails.
 bool works_within(double seconds, const Caller& caller);

@@ -5,8 +5,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "isogate/backend.hpp"
@@ -54,6 +57,12 @@ void fail_as_told(std::string_view how) {
   if (how == "thread_throws") std::thread([] { throw 1; }).join();
 }
 
+// As std::filesystem does, with a path of the host.
+[[noreturn]] void fail_on_host(int os_errno) {
+  throw std::filesystem::filesystem_error("cannot read", "/srv/of-the-host",
+                                          std::error_code(os_errno, std::generic_category()));
+}
+
 // Until it is cancelled.
 void wait_if_told(const sdk::Call& call, std::string_view how) {
   if (how != "wait") return;
@@ -66,6 +75,8 @@ class FaultySandbox final : public sdk::Sandbox {
             isogate_exec_result& result) override {
     const std::string_view how = sdk::view(request.argv[0]);
     if (how == "throw") throw 1;
+    if (how == "unavailable") throw sdk::Error(ISOGATE_UNAVAILABLE, "the machine is away");
+    if (how == "denied") throw sdk::Error(ISOGATE_PERMISSION_DENIED, "this user may not run it");
     if (!call.write_all(request.stdout_fd, "half\n")) return;
     fail_as_told(how);
     if (how == "half_unavailable") throw sdk::Error(ISOGATE_UNAVAILABLE, "the machine went away");
@@ -78,6 +89,8 @@ class FaultySandbox final : public sdk::Sandbox {
   void read(const sdk::Call& call, const isogate_file_request& request, isogate_entry&) override {
     wait_if_told(call, sdk::view(request.path));
     fail_as_told(sdk::view(request.path));
+    if (sdk::view(request.path) == "broken") fail_on_host(EIO);
+    if (sdk::view(request.path) == "absent") fail_on_host(ENOENT);
   }
   // Of its last byte it reports nothing.
   uint64_t write(const sdk::Call& call, const isogate_file_request& request) override {
@@ -88,6 +101,13 @@ class FaultySandbox final : public sdk::Sandbox {
   }
   void list(const sdk::Call& call, const isogate_file_request& request, const sdk::EntrySink&) override {
     wait_if_told(call, sdk::view(request.path));
+  }
+  // Begins, and fails.
+  void watch(const sdk::Call& call, const isogate_file_request& request) override {
+    const isogate_change ready{sizeof ready, ISOGATE_CHANGE_READY, 0, 0, 0};
+    [[maybe_unused]] const bool said =
+        call.write_all(request.fd, {reinterpret_cast<const char*>(&ready), sizeof ready});
+    throw sdk::Error(ISOGATE_IO, R"(the share \\server\files is "away")");
   }
 };
 
@@ -104,6 +124,7 @@ class FaultyBackend final : public sdk::Backend {
   void probe(const sdk::Call& call, isogate_probe& probe) override {
     probe.verdict = ISOGATE_PROBE_AVAILABLE;
     probe.locality = ISOGATE_LOCALITY_PROCESS;
+    probe.capabilities = ISOGATE_CAP_WATCH;
     char how[64];
     const int fd = probe_file_.empty() ? -1 : ::open(probe_file_.c_str(), O_RDONLY | O_CLOEXEC);
     const ssize_t n = fd < 0 ? 0 : ::read(fd, how, sizeof how);
@@ -137,6 +158,7 @@ class FaultyBackend final : public sdk::Backend {
 
 ISOGATE_EXPORT_BACKEND(
     FaultyBackend, FaultySandbox, .id = "com.example.faulty", .version = "1.0.0", .summary = "fails as told",
+    .capabilities = ISOGATE_CAP_WATCH,
     .config_schema_json =
         R"({"type":"object","additionalProperties":false,"properties":)"
         R"({"probe_file":{"type":"string"},"create":{"type":"string"},"open":{"type":"string"}}})")

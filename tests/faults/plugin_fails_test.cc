@@ -114,6 +114,97 @@ TEST_F(PluginFails, AnErrorAfterOutputIsUnknown) {
   EXPECT_NE(answer.text.find("the machine went away"), std::string::npos) << answer.text;
 }
 
+// An operator reads the log alone. What a caller did wrong is its own matter.
+TEST_F(PluginFails, AFaultHasItsReasonInTheLogAndAMistakeHasNone) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const Caller me(*gateway, "faulty");
+  const Answer broken = me.read("broken");
+  EXPECT_TRUE(refused(broken, 500, "internal"));
+  const Json line = logged(*gateway, {"\"event\":\"request\"", broken.header("X-Request-Id")});
+  ASSERT_FALSE(line.is_null()) << gateway->log();
+  EXPECT_EQ(line.at("operation"), "readFile");
+  EXPECT_EQ(line.at("agent_id"), "faulty");
+  EXPECT_EQ(line.at("backend"), "faulty");
+  EXPECT_EQ(line.at("code"), "internal");
+  EXPECT_EQ(line.at("reason"), "Input/output error: `broken`");
+  const Answer absent = me.read("absent");
+  EXPECT_TRUE(refused(absent, 404, "file_not_found"));
+  const Json mistake = logged(*gateway, {"\"event\":\"request\"", absent.header("X-Request-Id")});
+  ASSERT_FALSE(mistake.is_null()) << gateway->log();
+  EXPECT_EQ(mistake.at("code"), "file_not_found");
+  EXPECT_EQ(mistake.at("backend"), "");
+  EXPECT_EQ(mistake.at("reason"), "");
+}
+
+TEST_F(PluginFails, AFaultOfAToolHasItsReasonInTheLogOfItsRequest) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const Json body = {{"jsonrpc", "2.0"},
+                     {"id", 1},
+                     {"method", "tools/call"},
+                     {"params", {{"name", "read_file"}, {"arguments", {{"path", "broken"}}}}}};
+  const Headers headers = {{"Authorization", "Bearer " + gateway->key()},
+                           {"Content-Type", "application/json"},
+                           {"Accept", "application/json, text/event-stream"}};
+  const Answer answer = answer_of(http_call(gateway->url(), "POST", "/mcp/faulty", headers, body.dump()));
+  EXPECT_EQ(answer.status, 200) << answer.text;
+  const Json line = logged(*gateway, {"\"event\":\"request\"", answer.header("X-Request-Id")});
+  ASSERT_FALSE(line.is_null()) << gateway->log();
+  EXPECT_EQ(line.at("code"), "internal");
+  EXPECT_EQ(line.at("backend"), "faulty");
+  EXPECT_EQ(line.at("reason"), "Input/output error: `broken`");
+}
+
+TEST_F(PluginFails, APathOfTheHostGoesToTheLogAndNotToTheCaller) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const Caller me(*gateway, "faulty");
+  const Answer broken = me.read("broken");
+  EXPECT_EQ(broken.body.at("/error/message"_json_pointer), "Input/output error: `broken`") << broken.text;
+  EXPECT_EQ(me.read("absent").body.at("/error/message"_json_pointer), "No such file or directory: `absent`");
+  const Json whole = logged(*gateway, {"\"event\":\"plugin_message\"", "Input/output error"});
+  ASSERT_FALSE(whole.is_null()) << gateway->log();
+  EXPECT_EQ(whole.at("level"), "warn");
+  EXPECT_EQ(whole.at("backend"), "faulty");
+  EXPECT_EQ(whole.at("message"), "filesystem error: cannot read: Input/output error [/srv/of-the-host]");
+  EXPECT_EQ(gateway->log().find("No such file or directory [/srv"), std::string::npos);
+}
+
+TEST_F(PluginFails, AnExecThatWasNotStartedHasTheReasonInTheLogUnlessItsCallerIsWrong) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const auto end_of = [&](const char* how, int status, const std::string& code) {
+    const Answer answer = call(*gateway, how);
+    EXPECT_TRUE(refused(answer, status, code));
+    return logged(*gateway, {"\"event\":\"exec_ended\"", answer.header("X-Request-Id")});
+  };
+  const Json denied = end_of("denied", 403, "permission_denied"),
+             away = end_of("unavailable", 503, "backend_unavailable");
+  ASSERT_TRUE(denied.is_object() && away.is_object()) << gateway->log();
+  EXPECT_EQ(denied.at("outcome"), "not_started");
+  EXPECT_EQ(denied.at("reason"), "");
+  EXPECT_EQ(away.at("outcome"), "not_started");
+  EXPECT_EQ(away.at("reason"), "the machine is away");
+}
+
+TEST_F(PluginFails, AWatchThatFailsEndsWithTheBackendsOwnWords) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const Answer answer = Caller(*gateway, "faulty").get("/workspace/watch?agent_id=faulty");
+  const std::string mark = "event: end\ndata: ", why = R"(the share \\server\files is "away")";
+  const size_t at = answer.text.find(mark);
+  ASSERT_NE(at, std::string::npos) << answer.text;
+  const size_t begin = at + mark.size();
+  const Json end = Json::parse(answer.text.substr(begin, answer.text.find("\n\n", begin) - begin));
+  EXPECT_EQ(end.at("reason"), "failed");
+  EXPECT_EQ(end.at("message"), why);
+  const Json line = logged(*gateway, {"\"event\":\"request\"", answer.header("X-Request-Id")});
+  ASSERT_FALSE(line.is_null()) << gateway->log();
+  EXPECT_EQ(line.at("code"), "backend_unavailable");
+  EXPECT_EQ(line.at("reason"), why);
+}
+
 TEST_F(PluginFails, AWriteOfAnotherSizeIsNoSuccess) {
   const auto gateway = start(yaml());
   ASSERT_TRUE(up_within(10, *gateway));

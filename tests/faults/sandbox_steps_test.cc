@@ -95,6 +95,24 @@ TEST_F(SandboxSteps, WhatIsNotKnownOfAnExecsEndIsNullInTheLog) {
   })) << gateway().log();
 }
 
+TEST_F(SandboxSteps, WhyAnExecsOutcomeIsUnknownIsInTheLogAsInItsAnswer) {
+  ASSERT_TRUE(is_sound(run()));
+  fail("weaker");
+  const Answer answer = run();
+  EXPECT_TRUE(refused(answer, 502, "outcome_unknown"));
+  const std::string id = answer.header("X-Request-Id");
+  const Json end = logged(gateway(), {"\"event\":\"exec_ended\"", id}),
+             request = logged(gateway(), {"\"event\":\"request\"", id});
+  ASSERT_TRUE(end.is_object() && request.is_object()) << gateway().log();
+  EXPECT_EQ(end.at("reason"), "it ran with isolation none, less than its sandbox was opened with");
+  EXPECT_EQ(answer.body.at("/error/details/reason"_json_pointer), end.at("reason"));
+  EXPECT_EQ(request.at("reason"), answer.body.at("/error/message"_json_pointer));
+  EXPECT_EQ(request.at("backend"), "staged");
+  const Json before = logged(gateway(), {"\"event\":\"exec_ended\"", "\"outcome\":\"exited\""});
+  ASSERT_TRUE(before.is_object());
+  EXPECT_EQ(before.at("reason"), "");
+}
+
 TEST_F(SandboxSteps, AnEmptyWorkspaceInPlaceOfItsOwnIsLostUntilItIsDeleted) {
   ASSERT_TRUE(is_sound(run()));
   ASSERT_TRUE(succeeded(end(false)));

@@ -109,7 +109,7 @@ Task<void> write_unknown(Exchange& exchange, const ExecAnswer& answer, const Kep
   const ApiError error{
       .code = Code::kOutcomeUnknown,
       .message = "contact with the program was lost, so its outcome is not known: " + answer.reason};
-  exchange.error_code = error.code_text();
+  exchange.note(error);
   JsonAnswer out(exchange, error.http_status());
   out.text = error.opening();
   co_await write_answer(out, answer, kept);

@@ -92,7 +92,8 @@ std::string end_event(const Watch& watch) {
   std::string out = "event: end\ndata: {\"reason\":";
   append_json_string(out, text.reason);
   out += ",\"message\":";
-  append_json_string(out, failed ? printable(watch.message(), 1000) : std::string(text.message));
+  const std::string why(failed ? watch.message() : text.message);
+  append_json_string(out, is_utf8(why) ? why : printable(why, 1000));
   return out + "}\n\n";
 }
 
@@ -136,6 +137,8 @@ Task<void> handle_watch(App& app, Exchange& exchange) {
     co_await watch->read(kCommentAfter, take);
     if (client.killed()) throw ClientGone{};
   }
+  if (watch->over() == WatchEnd::kFailed)
+    exchange.note({.code = Code::kBackendUnavailable, .message = watch->message()});
   events += end_event(*watch);
   co_await exchange.write(events);
   co_await exchange.finish();

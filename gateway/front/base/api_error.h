@@ -56,6 +56,8 @@ struct ApiError {
 
   [[nodiscard]] unsigned http_status() const;
   [[nodiscard]] std::string_view code_text() const;
+  // Of the gateway or its backend, and of nothing that its caller asked for.
+  [[nodiscard]] bool is_fault() const { return http_status() >= 500 && code != Code::kUnsupported; }
   [[nodiscard]] std::string body(std::string_view request_id) const;
   // The same in two parts, between which `details` belong.
   [[nodiscard]] std::string opening() const;

@@ -80,6 +80,7 @@ Task<void> MessageStream::end() {
 }
 
 Task<void> MessageStream::fail(const ApiError& error) {
+  exchange_.note(error);
   const nlohmann::ordered_json last = {
       {"error", {{"code", rpc_code(error).text}, {"message", error.message}}}};
   co_await exchange_.write(envelope(kEndOfStream, json_text(last)));

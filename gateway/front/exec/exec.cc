@@ -212,6 +212,7 @@ asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& ki
 // What is kept of an end.
 struct Ending {
   std::string request_id, exec_id, tenant, agent, backend;
+  bool fault;
   ExecOutcome how;
 
   void record(App& app) const {
@@ -227,7 +228,8 @@ struct Ending {
                              {"backend", log::Own{backend}},
                              {"outcome", log::Own{outcome_name(how.outcome)}},
                              {"exit_code", how.exit_code},
-                             {"ms", ms}});
+                             {"ms", ms},
+                             {"reason", fault ? how.reason : ""}});
   }
 };
 
@@ -237,6 +239,7 @@ Ending ending_of(ExecSpec& spec, const ExecAnswer& answer) {
                 .tenant = std::move(spec.tenant),
                 .agent = std::move(spec.agent),
                 .backend = answer.backend,
+                .fault = answer.outcome == Outcome::kUnknown || answer.fault,
                 .how = answer};
   ending.how.ended_ms = wall_clock_ms();
   return ending;
@@ -603,8 +606,12 @@ asio::awaitable<ExecAnswer> Flight::fly() {
   answer_.stdout_bytes = offsets_[0] + standard_out->total;
   answer_.stderr_bytes = offsets_[1] + standard_err->total;
   conclude(reply);
-  const bool refused = never_started(reply) && !was_cancelled(reply);
-  if (refused) answer_.outcome = Outcome::kNotStarted;
+  std::optional<ApiError> refusal;
+  if (never_started(reply) && !was_cancelled(reply)) {
+    refusal = from_backend(reply.error());
+    answer_.outcome = Outcome::kNotStarted;
+    answer_.fault = refusal->is_fault();
+  }
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
       (reply.status == ISOGATE_LOST && !(spec_.kept && spec_.kept->detached)))
     lease_.lost(reply.status);
@@ -614,7 +621,7 @@ asio::awaitable<ExecAnswer> Flight::fly() {
   }
   if (spec_.artifact_dir && reply.status == ISOGATE_OK) co_await list_artifacts(artifacts);
   journal_end({std::move(standard_out), std::move(standard_err)});
-  if (refused) throw from_backend(reply.error());
+  if (refusal) throw std::move(*refusal);
   co_return answer_;
 }
 

@@ -49,6 +49,7 @@ struct ExecAnswer : ExecOutcome {
   bool left_behind = false;  // something it started could not be ended in time
   std::vector<Artifact> artifacts;
   std::string artifact_prefix;  // + name = path; once, since a directory's name may be 4,095 bytes
+  bool fault = false;           // its backend did not start it, and not for what was asked (is_fault())
   bool found = false;           // a rejoined one was there
   bool goes_on = false;         // contact was lost, and its backend keeps it: it may be rejoined
 };

@@ -182,6 +182,7 @@ void Connection::start_request() {
   cors_origin.clear();
   agent.clear();
   error_code = {};
+  fault.clear();
   framing_ = {};
   body_left_ = 0;
   chunks_.reset();
@@ -232,6 +233,7 @@ Task<bool> Connection::read_head() {
   if (!refusal) co_return true;
   must_close_ = true;
   end_.refused = refusal->message;
+  note(*refusal);
   try {
     co_await answer_error(*refusal);
   } catch (const ClientGone&) {
@@ -296,6 +298,7 @@ Task<void> Connection::one_request() {
     refusal = ApiError{.code = Code::kInternal,
                        .message = "an internal error; the log has it under this request_id"};
   }
+  if (refusal) note(*refusal);
   end_input = {};
   gone_.reset();
   pipelined_ = false;
@@ -743,7 +746,6 @@ Task<std::unique_ptr<WebSocket>> Connection::upgrade(size_t most_message) {
 }
 
 Task<void> Connection::answer_error(const ApiError& error) {
-  error_code = error.code_text();
   Headers headers;
   if (error.retry_after_sec > 0) headers.emplace_back("Retry-After", std::to_string(error.retry_after_sec));
   if (!error.header.first.empty()) headers.push_back(error.header);

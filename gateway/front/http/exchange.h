@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "gateway/front/base/api_error.h"
 #include "gateway/front/base/byte_budget.h"
 #include "gateway/front/base/killer.h"
 #include "gateway/front/http/auth.h"
@@ -47,12 +48,20 @@ class Exchange {
   std::string cors_origin;                     // of a listed page, which may read the answer; else empty
   std::string agent_param;                     // {agent_id} of the path, or {sandbox_id}; decoded
   mutable std::string agent;                   // whom the call is for, once that is known; for the log
-  std::string_view error_code;                 // of an answer that is an error; for the log
+  std::string_view error_code;                 // of an answer that is or ends with an error; for the log
+  std::string fault;                           // why, if it is one (is_fault()); for the log
   std::string path_param;                      // {path} or {port}, decoded
   std::string_view query;                      // after '?', raw
   ByteShare memory;                            // of bodies and responses that it keeps, until it is answered
   // Of a call that takes a client's input without end: ends it, since its client is no longer admitted.
   std::function<void()> end_input;
+
+  // For the log: what its client gets, or would get if its answer had not begun. The first fault counts.
+  void note(const ApiError& error) {
+    if (!fault.empty()) return;
+    error_code = error.code_text();
+    if (error.is_fault()) fault = error.message;
+  }
 
   // Empty when absent. Names are compared without case.
   [[nodiscard]] virtual std::string_view header(std::string_view name) const = 0;

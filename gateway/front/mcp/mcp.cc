@@ -193,6 +193,7 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
     record.outcome = "gone";
     throw;
   } catch (const ApiError& error) {
+    exchange.note(error);
     result = refused(error);
     too_many = error.code == Code::kRateLimited;
   }
