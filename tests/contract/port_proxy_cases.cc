@@ -15,8 +15,8 @@ constexpr const char* kHost = "8080-web.sbx.test";
 
 // A gateway with two tenants, and a server in the sandbox `web` of alpha.
 struct PortSite {
-  explicit PortSite(World& w)
-      : gateway(w.another(two_keys() + kDomain)), alpha(gateway->url(), key_of('A'), "web") {
+  explicit PortSite(World& w, const std::string& more = {})
+      : gateway(w.another(two_keys() + kDomain + more)), alpha(gateway->url(), key_of('A'), "web") {
     start_port_server(alpha, "http");
   }
   // With alpha's key, unless `headers` have another.
@@ -157,6 +157,29 @@ void a_switched_connection_that_breaks_off_is_reset(World& w) {
   EXPECT_TRUE(ends_with_a_reset(ended));
 }
 
+// Both directions of one may last, as may the wait for its answer.
+void a_removed_key_reaches_no_port_any_more(World& w) {
+  SKIP_WITHOUT_PORTS(w);
+  const std::string named = "instance: removed-" + new_mark() + "\n";
+  const PortSite site(w, named);
+  start_port_server(site.alpha, "hold", 8082);
+  HttpConnection passing(site.gateway->url(), 60), waiting(site.gateway->url(), 60);
+  passing.send_request_head(
+      "POST", "/",
+      {{"Host", kHost}, {"Authorization", "Bearer " + key_of('A')}, {"Transfer-Encoding", "chunked"}});
+  passing.send("5\r\nhello\r\n");
+  ASSERT_EQ(passing.read_head("POST").status, 200);
+  waiting.send_request_head("GET", "/",
+                            {{"Host", "8082-web.sbx.test"},
+                             {"Authorization", "Bearer " + key_of('A')},
+                             {"Connection", "Upgrade"},
+                             {"Upgrade", "echo"}});
+  const std::string beta = "keys:\n  - {name: beta, tenant: beta, sha256: " + sha256_hex(key_of('B')) + "}\n";
+  site.gateway->reload(options_for(w.backend, w.starter, beta + kDomain + named).yaml);
+  EXPECT_TRUE(ends_with_a_reset(passing));
+  EXPECT_GE(waiting.read_response().status, 400);
+}
+
 void a_strangers_host_name_is_not_there(World& w) {
   SKIP_WITHOUT_PORTS(w);
   const PortSite site(w);
@@ -233,6 +256,7 @@ constexpr Case kPortProxyCases[] = {
     {"what_is_sent_after_the_other_end_reaches_the_port", 0,
      what_is_sent_after_the_other_end_reaches_the_port},
     {"a_switched_connection_that_breaks_off_is_reset", 9, a_switched_connection_that_breaks_off_is_reset},
+    {"a_removed_key_reaches_no_port_any_more", 8, a_removed_key_reaches_no_port_any_more},
     {"a_strangers_host_name_is_not_there", 8, a_strangers_host_name_is_not_there},
     {"a_smuggled_request_is_refused", 8, a_smuggled_request_is_refused},
     {"an_answer_in_doubt_is_not_passed_on", 9, an_answer_in_doubt_is_not_passed_on},

@@ -1,3 +1,6 @@
+#include <sys/socket.h>
+
+#include <cerrno>
 #include <chrono>
 #include <regex>
 #include <thread>
@@ -162,7 +165,7 @@ TEST_F(WebListeners, ARemovedKeyCommandsNothingMore) {
     ASSERT_TRUE(clients.back().socket->open());
   }
   gateway->reload(local + keys_yaml("ac"));
-  ASSERT_TRUE(gateway->logs("input_ended"));
+  ASSERT_TRUE(gateway->logs("no_longer_admitted"));
   WebSocket& removed = *clients[1].socket;
   while (removed.next()) {
   }
@@ -189,7 +192,7 @@ TEST_F(WebListeners, ARemovedKeySendsNoMoreStdin) {
   connection.send("before\n");
   EXPECT_TRUE(eventually(20, [&] { return got(caller, "before\n"); }));
   gateway->reload(local + keys_yaml("ac"));
-  ASSERT_TRUE(gateway->logs("input_ended"));
+  ASSERT_TRUE(gateway->logs("no_longer_admitted"));
   try {
     connection.send("after\n");
   } catch (const std::runtime_error&) {  // it is closed already
@@ -198,6 +201,137 @@ TEST_F(WebListeners, ARemovedKeySendsNoMoreStdin) {
   gateway->reload(local + keys_yaml("abc"));
   EXPECT_TRUE(got(caller, "before\n"));
   EXPECT_TRUE(succeeded(caller.call("DELETE", path)));
+}
+
+// Whatever still comes of it.
+bool ends_within(const HttpConnection& connection, double seconds) {
+  return eventually(seconds, [&] {
+    char bytes[4096];
+    const ssize_t n = ::recv(connection.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN);
+  });
+}
+
+// The head of a request whose key is checked when this returns, since 100 was sent.
+std::unique_ptr<HttpConnection> begin_request(const Caller& caller, const std::string& method,
+                                              const std::string& target, size_t length) {
+  auto connection = std::make_unique<HttpConnection>(caller.url(), 30);
+  Headers headers = caller.headers();
+  headers.emplace_back("Content-Length", std::to_string(length));
+  headers.emplace_back("Expect", "100-continue");
+  connection->send_request_head(method, target, headers);
+  const std::string expected = "HTTP/1.1 100 Continue\r\n\r\n";
+  std::string got(expected.size(), '\0');
+  const ssize_t n = ::recv(connection->fd(), got.data(), got.size(), MSG_WAITALL);
+  EXPECT_EQ(n, static_cast<ssize_t>(expected.size()));
+  EXPECT_EQ(got, expected);
+  return connection;
+}
+
+// A body that comes slowly is no way to keep a key.
+TEST_F(WebListeners, ARemovedKeyStartsNothingMore) {
+  const std::string local = "allow_unisolated: true\nbackends: [{name: local}]\n";
+  const auto gateway = std::make_unique<Gateway>(local + keys_yaml("abc"));
+  const Caller caller(gateway->url(), tenant_key('b'), "b");
+  const std::string exec = R"({"agent_id":"b","command":"touch got"})", file = "text";
+  const auto first = begin_request(caller, "POST", "/exec", exec.size());
+  const auto second = begin_request(caller, "PUT", caller.file_url("got"), file.size());
+  first->send(exec.substr(0, exec.size() - 1));
+  second->send(file.substr(0, file.size() - 1));
+  gateway->reload(local + keys_yaml("ac"));
+  ASSERT_TRUE(gateway->logs("no_longer_admitted"));
+  EXPECT_TRUE(ends_within(*first, 20));
+  EXPECT_TRUE(ends_within(*second, 20));
+  gateway->reload(local + keys_yaml("abc"));
+  EXPECT_EQ(caller.read("got").status, 404);
+}
+
+// What a program does not read yet waits, and must not keep others from its stdin.
+TEST_F(WebListeners, ARemovedKeyLeavesStdinToTheNext) {
+  const std::string local = "allow_unisolated: true\nbackends: [{name: local}]\nkeys:\n";
+  const auto key = [](const std::string& name, char whose) {
+    return "  - {name: " + name + ", tenant: b, sha256: " + sha256_hex(tenant_key(whose)) + "}\n";
+  };
+  const auto gateway = std::make_unique<Gateway>(local + key("old", 'b') + key("new", 'c'));
+  const Caller old(gateway->url(), tenant_key('b'), "b"), next(gateway->url(), tenant_key('c'), "b");
+  for (const bool attached : {false, true}) {
+    const Answer started = next.exec("sleep 1000", {{"background", true}, {"stdin_open", true}});
+    ASSERT_EQ(started.status, 202) << started.text;
+    const std::string path = "/execs/" + started.body.at("exec_id").get<std::string>();
+    const auto attach = [&](const Caller& caller) {
+      return std::make_unique<WebSocket>(gateway->url(), path + "/attach", caller.headers(), 30);
+    };
+    std::unique_ptr<HttpConnection> request;
+    std::unique_ptr<WebSocket> socket;
+    if (attached) {
+      socket = attach(old);
+      ASSERT_TRUE(socket->open());
+      for (int i = 0; i < 3; ++i) socket->send_binary(std::string(100'000, 'x'));
+    } else {
+      request = begin_request(old, "POST", path + "/stdin", 1'000'000);
+      request->send(std::string(300'000, 'x'));
+    }
+    EXPECT_EQ(attach(next)->answer().status, 409);
+    gateway->reload(local + key("new", 'c'));
+    EXPECT_TRUE(eventually(20, [&] { return attach(next)->open(); }));
+    if (request) {
+      EXPECT_TRUE(ends_within(*request, 20));
+    }
+    EXPECT_TRUE(succeeded(next.call("DELETE", path)));
+    gateway->reload(local + key("old", 'b') + key("new", 'c'));
+  }
+}
+
+// Responses without an end. That they end is no guess at a key by their peer, who may be a proxy of many.
+TEST_F(WebListeners, ARemovedKeyReadsNothingMore) {
+  const std::string local = "allow_unisolated: true\nbackends: [{name: local}]\n";
+  const auto gateway = std::make_unique<Gateway>(local + keys_yaml("abc"));
+  const Caller caller(gateway->url(), tenant_key('b'), "b");
+  const Answer started = caller.exec("sleep 1000", {{"background", true}});
+  ASSERT_EQ(started.status, 202) << started.text;
+  const std::string path = "/execs/" + started.body.at("exec_id").get<std::string>();
+  std::vector<std::unique_ptr<HttpConnection>> open;
+  const auto begin = [&](const std::string& method, const std::string& target, const std::string& body) {
+    open.push_back(std::make_unique<HttpConnection>(gateway->url(), 30));
+    Headers headers = caller.headers();
+    if (!body.empty()) headers.emplace_back("Content-Length", std::to_string(body.size()));
+    open.back()->send_request_head(method, target, headers);
+    open.back()->send(body);
+    EXPECT_EQ(open.back()->read_head(method).status, 200) << target;
+  };
+  begin("GET", "/workspace/watch?agent_id=b", "");
+  begin("POST", "/exec-stream", R"({"agent_id":"b","command":"sleep 1000","timeout_sec":2000})");
+  for (int i = 0; i < 12; ++i) begin("GET", path + "/output?follow=true", "");
+  gateway->reload(local + keys_yaml("ac"));
+  for (const auto& each : open) EXPECT_TRUE(ends_within(*each, 20));
+  EXPECT_EQ(gateway->log().find("key_refused"), std::string::npos);
+  EXPECT_EQ(ask(*gateway, "GET", "/backends", {{"Authorization", "Bearer isg_wrong"}}).status, 401);
+  gateway->reload(local + keys_yaml("abc"));
+  EXPECT_TRUE(succeeded(caller.call("DELETE", path)));
+}
+
+// What it has not begun yet when the key is removed, it does not begin later.
+TEST_F(WebListeners, ARemovedKeyReadsNothingAfterItsTurnInTheQueue) {
+  const std::string local =
+      "allow_unisolated: true\nbackends: [{name: local}]\n"
+      "limits: {max_execs: 1, exec_queue: 4, exec_queue_timeout_sec: 300}\n";
+  const auto gateway = std::make_unique<Gateway>(local + keys_yaml("ab"));
+  const Json request{{"command", "sleep 1000"}, {"timeout_sec", 2000}};
+  const Caller first(gateway->url(), tenant_key('a'), "a"), second(gateway->url(), tenant_key('b'), "b");
+  ExecStream running(first, request);
+  EXPECT_EQ(running.next().value_or(Json::object()).value("event", ""), "start");
+  HttpConnection waiting(gateway->url(), 30);
+  const std::string body = request.dump();
+  Headers headers = second.headers();
+  headers.emplace_back("Content-Length", std::to_string(body.size()));
+  waiting.send_request_head("POST", "/exec-stream", headers);
+  waiting.send(body);
+  ASSERT_TRUE(eventually(
+      20, [&] { return first.get("/metrics").text.find("what=\"execs_waiting\"} 1") != std::string::npos; }));
+  gateway->reload(local + keys_yaml("a"));
+  ASSERT_TRUE(gateway->logs("no_longer_admitted"));
+  running.connection.close();
+  EXPECT_TRUE(ends_within(waiting, 60));
 }
 
 TEST_F(WebListeners, WrongKeysAreSlowedAndTheRightOneIsNot) {

@@ -35,7 +35,9 @@ Principal by_key(App& app, const Exchange& exchange, const ListenerInfo& listene
                  const std::string& peer) {
   if (!key.empty() && key.size() <= kMaxTokenBytes)
     if (auto principal = app.authenticator.by_key(key)) return std::move(*principal);
-  refuse_key(app, peer, std::string("this key is not known; send ") + credential_of(exchange, listener));
+  const std::string why = std::string("this key is not known; send ") + credential_of(exchange, listener);
+  if (!exchange.principal.tenant.empty()) throw ApiError{.code = Code::kUnauthenticated, .message = why};
+  refuse_key(app, peer, why);
 }
 
 void refuse_key(App& app, const std::string& peer, const std::string& message) {

@@ -15,7 +15,8 @@ namespace isogate::front {
 BoundAddress bound_address(std::string_view listener);
 
 // Sets exchange.principal or throws ApiError. The metrics listener needs no principal. `peer_uid` is -1
-// unless the listener is a Unix socket.
+// unless the listener is a Unix socket. With a principal there it asks again, after a reload: that counts no
+// wrong key.
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, int peer_uid,
                   const std::string& peer);
 

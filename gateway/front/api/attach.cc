@@ -51,6 +51,7 @@ Task<void> Attachment::run(const asio::any_io_executor& executor, WebSocket& soc
   });
   asio::co_spawn(executor, pass_input(), [this](const std::exception_ptr&) {
     input_passed_ = true;
+    if (fault_) writer_.reset();  // others need not wait until this client has read
     exec_->changes().notify();
   });
   bool gone = false;
@@ -90,6 +91,7 @@ void Attachment::end_input(uint16_t code, std::string reason) {
 
 void Attachment::end_unadmitted() {
   pending_.clear();
+  if (writer_) writer_->cancel();
   end_input(WebSocket::kPolicy, kNoLongerAdmitted);
 }
 

@@ -304,9 +304,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   // The head and the first event, once.
   asio::awaitable<void> announce() {
     if (start_.empty()) co_return;
-    Headers headers;
-    headers.emplace_back("X-Accel-Buffering", "no");
-    if (!exchange_.begun()) co_await exchange_.begin(200, "application/x-ndjson", std::nullopt, headers);
+    if (!exchange_.begun()) co_await exchange_.begin_stream("application/x-ndjson");
     const std::string event = std::exchange(start_, {});
     co_await exchange_.write(event);
   }

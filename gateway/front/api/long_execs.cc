@@ -217,9 +217,7 @@ Task<void> handle_output(App& app, Exchange& exchange) {
   const bool ended = follow || exec->ended();
   Killer& client = exchange.watch_client();
   const OnKill on_kill(client, [exec] { exec->changes().notify(); });
-  Headers headers;
-  headers.emplace_back("X-Accel-Buffering", "no");
-  co_await exchange.begin(200, "application/x-ndjson", std::nullopt, headers);
+  co_await exchange.begin_stream("application/x-ndjson");
   for (bool more = true; more;) {
     more = false;
     for (const bool error : {false, true}) {
@@ -249,7 +247,7 @@ Task<void> handle_stdin(App& app, Exchange& exchange) {
   const auto exec = exec_of(app, exchange);
   const bool close = query_flag(exchange.query, "close");
   LongExec::Writer writer(exec);
-  exchange.end_input = [&exchange] { exchange.abort(); };
+  exchange.end_once_unadmitted();
   co_await writer.write_body(exchange);
   if (close) writer.close();
   co_await send_json(exchange);
@@ -279,7 +277,7 @@ Task<void> handle_attach(App& app, Exchange& exchange) {
   Attachment attached(exec, from, query_flag(exchange.query, "read_only"));
   exchange.memory.hold(attached.most_bytes());
   auto socket = co_await exchange.upgrade(attached.most_message());
-  exchange.end_input = [&attached] { attached.end_unadmitted(); };
+  const OnKill on_removal(exchange.unadmitted, [&attached] { attached.end_unadmitted(); });
   co_await attached.run(app.executor, *socket);
 }
 

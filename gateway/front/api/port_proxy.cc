@@ -285,7 +285,6 @@ class Proxied {
     co_await exchange_.switch_protocols(headers);
     switched_ = true;
     port_.on_cut([this] { exchange_.abort(); });
-    exchange_.end_input = [this] { port_.cut(kNoLongerAdmitted); };
     sent_ = false;
     asio::co_spawn(app_.executor, pass_in(), [this](const std::exception_ptr&) {
       sent_ = true;
@@ -351,6 +350,7 @@ Task<void> handle_proxy(App& app, Exchange& exchange) {
                                                   app.config.ports.max_per_sandbox, client);
   Proxied proxied(app, exchange, *port);
   const OnKill on_kill(client, [&proxied] { proxied.client_is_gone(); });
+  const OnKill on_removal(exchange.unadmitted, [&port] { port->cut(kNoLongerAdmitted); });
   std::exception_ptr failure;
   try {
     co_await proxied.run();

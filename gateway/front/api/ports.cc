@@ -177,7 +177,7 @@ Task<void> handle_connect(App& app, Exchange& exchange) {
   const auto socket = co_await exchange.upgrade(kMostMessage);
   Passage passage(*port, *socket, half_close, app.executor);
   const OnKill on_kill(client, [&passage] { passage.client_is_gone(); });
-  exchange.end_input = [&passage] { passage.end_unadmitted(); };
+  const OnKill on_removal(exchange.unadmitted, [&passage] { passage.end_unadmitted(); });
   co_await passage.run();
   exchange.count_bytes(port->sent(), port->received());
   app.metrics.port_ended(port->backend(), port->sent(), port->received());

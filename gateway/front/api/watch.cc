@@ -122,9 +122,7 @@ Task<void> handle_watch(App& app, Exchange& exchange) {
   const auto watch = co_await begin_watch(app, exchange, std::move(request));
   Killer& client = exchange.watch_client();
   const OnKill on_kill(client, [&watch] { watch->end(WatchEnd::kFailed); });
-  Headers headers;
-  headers.emplace_back("X-Accel-Buffering", "no");
-  co_await exchange.begin(200, "text/event-stream", std::nullopt, headers);
+  co_await exchange.begin_stream("text/event-stream");
   std::string events = "event: ready\ndata: {}\n\n";
   const Watch::Take take = [&](const FileChange& change) {
     append_event(events, prefix, change);

@@ -72,7 +72,8 @@ struct RpcCode {
 RpcCode rpc_code(const ApiError& error);
 
 // Why a call is ended whose request would be refused now.
-inline constexpr const char* kNoLongerAdmitted = "your key, or what admitted you, was removed";
+inline constexpr const char* kNoLongerAdmitted =
+    "what admitted you (key, certificate or `anonymous`) is no longer accepted";
 
 ApiError invalid_request(std::string message);
 ApiError draining();

@@ -67,7 +67,8 @@ void authenticate_for_sandbox(App& app, Exchange& exchange, const ListenerInfo& 
                of_port ? "`E2b-Traffic-Access-Token` is not that of the sandbox, or the sandbox has ended"
                        : "`X-Access-Token` is not that of the sandbox");
   }
-  exchange.principal = {found->sandbox->row.tenant, "token of " + id};
+  exchange.principal = {
+      .tenant = found->sandbox->row.tenant, .key_name = "token of " + id, .of_sandbox = true};
   exchange.agent = id;
 }
 

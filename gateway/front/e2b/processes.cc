@@ -325,6 +325,7 @@ Task<std::unique_ptr<LongExec::Writer>> writer_to(LongExecPtr exec) {
 
 // Until the program has room for all of it, or the client leaves: others may want to write.
 Task<void> write_input(App& app, Exchange& exchange, LongExecPtr exec, const json& input) {
+  exchange.end_once_unadmitted();
   if (!exec->ended() && !exec->input_open())
     throw invalid_request("the process takes no input: it was started without stdin, or its stdin is closed");
   auto text = text_field(input, exec->pty() ? "pty" : "stdin");
@@ -347,7 +348,6 @@ Task<void> handle_input(App& app, Exchange& exchange) {
 
 // Its end leaves stdin open.
 Task<void> handle_stream_input(App& app, Exchange& exchange) {
-  exchange.end_input = [&exchange] { exchange.abort(); };
   MessageReader messages = messages_of(app, exchange);
   LongExecPtr exec;
   while (const auto message = co_await messages.next()) {
@@ -355,7 +355,6 @@ Task<void> handle_stream_input(App& app, Exchange& exchange) {
       exec = process_of(app, exchange, start);
     const json& data = object_in(*message, "data");
     if (data.empty()) continue;
-    if (exchange.closed()) throw ClientGone{};
     if (!exec) throw invalid_request("the stream's first message must have `start`");
     co_await write_input(app, exchange, exec, object_in(data, "input"));
   }

@@ -70,7 +70,7 @@ std::chrono::seconds parse_keepalive(std::string_view header) {
   return std::clamp(std::chrono::seconds(std::min<uint64_t>(*value, 3600)), kLeastKeepalive, kKeepalive);
 }
 
-Task<void> MessageStream::begin() { co_await exchange_.begin(200, kStream, std::nullopt); }
+Task<void> MessageStream::begin() { co_await exchange_.begin_stream(kStream); }
 
 Task<void> MessageStream::write(std::string_view message) { co_await exchange_.write(envelope(0, message)); }
 

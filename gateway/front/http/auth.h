@@ -21,6 +21,7 @@ struct Principal {
   std::string tenant;
   std::string key_name;      // for the log: a key's name, "local.key", "uid 1000" or "anonymous"
   bool is_operator = false;  // the gateway's own user or root, over the Unix socket
+  bool of_sandbox = false;   // by its sandbox's token, which no reload removes
 };
 
 inline constexpr std::string_view kLocalTenant = "local";

@@ -76,7 +76,7 @@ void Connection::close() {
 void Connection::abort() {
   boost::system::error_code ignored;
   socket_.socket().set_option(Socket::linger(true, 0), ignored);
-  close();
+  lose_peer();
 }
 
 void Connection::sweep(Clock::time_point now) {
@@ -178,6 +178,7 @@ void Connection::start_request() {
   head_done_ = timed_out_ = false;
   route = nullptr;
   principal = {};
+  unadmitted.reset();
   left_to_write_.reset();
   cors_origin.clear();
   agent.clear();
@@ -211,14 +212,28 @@ void Connection::limits_changed() {
   if (awaits_head_) wait_idle();
 }
 
+// Of a body that is still to come nothing more is read.
+void Connection::check_admission() {
+  const bool under_way = !idle_ && !principal.tenant.empty();
+  if (!under_way || unadmitted.killed() || still_admitted()) return;
+  log::info("no_longer_admitted", {{"request_id", request_id},
+                                   {"key", principal.key_name},
+                                   {"tenant", principal.tenant},
+                                   {"agent_id", agent}});
+  unadmitted.kill();
+  if (!body_is_read()) abort();
+}
+
 bool Connection::still_admitted() {
-  Principal held = std::exchange(principal, {});
+  if (principal.of_sandbox) return true;
+  const Principal held = principal;
+  bool same = false;
   try {
     server_.hooks_.authenticate(*this, listener_, peer_uid_, peer_);
+    same = principal.tenant == held.tenant;
   } catch (const ApiError&) {
   }
-  const bool same = principal.tenant == held.tenant;
-  principal = std::move(held);
+  principal = held;
   return same;
 }
 
@@ -299,7 +314,6 @@ Task<void> Connection::one_request() {
                        .message = "an internal error; the log has it under this request_id"};
   }
   if (refusal) note(*refusal);
-  end_input = {};
   gone_.reset();
   pipelined_ = false;
   if (watching_) {

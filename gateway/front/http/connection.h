@@ -37,7 +37,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   void sweep(Clock::time_point now);  // closes it past its deadline
   void limits_changed();              // the server's
-  bool still_admitted();              // its request under way, for the same tenant
+  void check_admission();             // of its request under way, after a reload
   [[nodiscard]] bool idle() const { return idle_; }
   void close();
 
@@ -88,6 +88,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Task<bool> read_head();
   Task<std::optional<ApiError>> await_head();
   std::optional<ApiError> parse_head(size_t size, const HeadLimits& most);
+  bool still_admitted();  // for the same tenant
   Task<void> one_request();
   Task<void> dispatch();
   size_t take_body(char* data, size_t size);

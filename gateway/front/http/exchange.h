@@ -53,8 +53,12 @@ class Exchange {
   std::string path_param;                      // {path} or {port}, decoded
   std::string_view query;                      // after '?', raw
   ByteShare memory;                            // of bodies and responses that it keeps, until it is answered
-  // Of a call that takes a client's input without end: ends it, since its client is no longer admitted.
-  std::function<void()> end_input;
+  // Kills once a reload no longer admits its caller. A call that runs goes on; who is registered here ends.
+  Killer unadmitted;
+  // Of a call that takes or sends without end: it is aborted then, or at once if that has happened.
+  void end_once_unadmitted() {
+    lasting_.emplace(unadmitted, [this] { abort(); });
+  }
 
   // For the log: what its client gets, or would get if its answer had not begun. The first fault counts.
   void note(const ApiError& error) {
@@ -95,6 +99,14 @@ class Exchange {
   virtual Task<void> begin(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
                            const Headers& headers = {}) = 0;
   virtual Task<void> write(std::string_view bytes) = 0;
+  // begin() of one whose pieces come while things happen: no proxy may hold them back, and it ends once its
+  // caller is no longer admitted.
+  Task<void> begin_stream(std::string_view content_type, const Headers& headers = {}) {
+    end_once_unadmitted();
+    Headers all(headers);
+    all.emplace_back("X-Accel-Buffering", "no");
+    co_await begin(200, content_type, std::nullopt, all);
+  }
   // Moves up to `size` bytes from a pipe; returns how many, 0 at the end of the pipe. Needs a length.
   virtual Task<size_t> write_from_pipe(PipeEnd& pipe, size_t size) = 0;
   // Completes the answer. Left out, the connection closes and the client sees a cut.
@@ -110,11 +122,11 @@ class Exchange {
   virtual Task<void> begin_proxied(unsigned status, std::string_view reason, std::optional<uint64_t> length,
                                    bool bodiless, const Headers& headers) = 0;
   // 101: from here on write() and read_switched() pass bytes without a framing. read_switched(): 0 at the end
-  // of the client's direction. end_writing() ends the other one, abort() both at once: the client sees a
-  // reset, never the end of whole output.
+  // of the client's direction. end_writing() ends the other one.
   virtual Task<void> switch_protocols(const Headers& headers) = 0;
   virtual Task<size_t> read_switched(char* data, size_t size) = 0;
   virtual Task<void> end_writing() = 0;
+  // Ends both directions at once, as if the client had left: it sees a reset, never the end of whole output.
   virtual void abort() = 0;
   // Both directions have ended.
   [[nodiscard]] virtual bool closed() const = 0;
@@ -129,6 +141,9 @@ class Exchange {
   // Kills once the client has closed its side; the exchange watches for that from here on. Belongs to the
   // exchange, until the request is answered.
   virtual Killer& watch_client() = 0;
+
+ private:
+  std::optional<OnKill> lasting_;
 };
 
 }  // namespace isogate::front

@@ -88,13 +88,7 @@ void Server::forget_certificates() {
 void Server::end_unadmitted() {
   const std::vector<Connection*> all(connections_.begin(), connections_.end());
   for (Connection* connection : all) {
-    if (!connections_.contains(connection) || !connection->end_input || connection->still_admitted())
-      continue;
-    log::info("input_ended", {{"request_id", connection->request_id},
-                              {"key", connection->principal.key_name},
-                              {"tenant", connection->principal.tenant},
-                              {"agent_id", connection->agent}});
-    connection->end_input();
+    if (connections_.contains(connection)) connection->check_admission();
   }
 }
 

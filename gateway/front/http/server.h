@@ -48,7 +48,8 @@ struct ServerHooks {
   std::function<void(Exchange&)> look_at_origin;
   // Fills in exchange.route and what the target holds, or throws ApiError.
   std::function<void(Exchange&, const ListenerInfo&)> route;
-  // Fills exchange.principal or throws ApiError.
+  // Fills exchange.principal or throws ApiError. With one filled in it asks again, and no key counts as a
+  // guess.
   std::function<void(Exchange&, const ListenerInfo&, int peer_uid, const std::string& peer)> authenticate;
   std::function<Task<void>(Exchange&)> handle;
   // The status and the JSON of a refusal, in the form of the listener.
@@ -78,7 +79,8 @@ class Server {
   // Other authorities are trusted now: earlier certificates of open connections no longer count.
   void forget_certificates();
 
-  // Ends the calls with an `end_input` whose requests would be refused now, or be of another tenant.
+  // Of requests under way that would be refused now, or be of another tenant: kills `unadmitted`, and ends
+  // those whose body is still to come.
   void end_unadmitted();
 
   // `socket` is bound, listening and non-blocking.

@@ -86,8 +86,7 @@ class Events {
     if (exchange_.begun()) co_return;
     Headers headers;
     headers.emplace_back("Cache-Control", "no-cache, no-transform");
-    headers.emplace_back("X-Accel-Buffering", "no");
-    co_await exchange_.begin(200, "text/event-stream", std::nullopt, headers);
+    co_await exchange_.begin_stream("text/event-stream", headers);
   }
 
   Task<void> send(std::string_view text) {
