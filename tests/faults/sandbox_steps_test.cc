@@ -126,6 +126,30 @@ TEST_F(SandboxSteps, AnEmptyWorkspaceInPlaceOfItsOwnIsLostUntilItIsDeleted) {
   EXPECT_TRUE(is_sound(run()));
 }
 
+TEST_F(SandboxSteps, APurgeThatEndsInNoSandboxHasSucceededOnceThereIsNone) {
+  ASSERT_TRUE(is_sound(run()));
+  fail("purge-gone");
+  EXPECT_TRUE(succeeded(end(true)));
+  EXPECT_EQ(left(".place") + left(".workspace"), 0u);
+  EXPECT_TRUE(is_sound(run())) << "the agent begins again";
+  EXPECT_TRUE(succeeded(end(true)));
+  EXPECT_TRUE(refused(end(true), 404, "sandbox_not_found"));
+}
+
+TEST_F(SandboxSteps, APurgeThatEndsInNoSandboxIsNoSuccessWhileThereIsOne) {
+  ASSERT_TRUE(is_sound(run()));
+  fail("purge-denied");
+  const Answer answer = end(true);
+  EXPECT_TRUE(refused(answer, 500, "internal"));
+  EXPECT_NE(answer.text.find("files of the sandbox may remain"), std::string::npos) << answer.text;
+  EXPECT_EQ(left(".workspace"), 1u);
+  EXPECT_EQ(left(".place"), 0u) << "it is stopped";
+  EXPECT_TRUE(is_sound(run())) << "its agent can do nothing";
+  fail("");
+  EXPECT_TRUE(succeeded(end(true)));
+  EXPECT_EQ(left(".place") + left(".workspace"), 0u);
+}
+
 TEST_F(SandboxSteps, AfterAnyThatFailsTheNextCallIsAnErrorOrSound) {
   const std::vector<std::pair<std::string, std::function<void()>>> acts = {
       {"run", [&] { (void)run(); }},
@@ -142,6 +166,8 @@ TEST_F(SandboxSteps, AfterAnyThatFailsTheNextCallIsAnErrorOrSound) {
                                           "unproven",
                                           "weaker",
                                           "stop mismatch",
+                                          "purge-gone",
+                                          "purge-denied",
                                           "stop purge mismatch",
                                           "stop purge evidence"};
   for (const std::string& step : steps) {

@@ -307,7 +307,8 @@ struct SandboxChanges::Opening {
   asio::awaitable<void> close_again(uint32_t mode) {
     sandbox.closing = mode;
     take_to_close();
-    co_await close_in(sandbox, channel, request_id);
+    const ipc::Reply reply = co_await close_in(sandbox, channel, request_id);
+    if (reply.status != ISOGATE_OK) throw from_backend(reply.error());
   }
 
   // What was opened and not accepted is closed. Where that fails too, nothing but its close may follow.
@@ -406,13 +407,29 @@ asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, 
       }
       if (failure && found != ISOGATE_OK) std::rethrow_exception(failure);
     }
-    try {
-      co_await close_in(sandbox, sandbox.open_in->hold(), request_id);
-      co_return;
-    } catch (const ApiError&) {
-      if (last || sandbox.open_in) throw;  // null: that host does not have it open
-    }
+    const ipc::Reply reply = co_await close_in(sandbox, sandbox.open_in->hold(), request_id);
+    if (reply.status == ISOGATE_OK) co_return;
+    const bool not_there = reply.status == ISOGATE_NO_SANDBOX;
+    if (last && not_there && purge) co_return co_await expect_purged(sandbox, backend, request_id);
+    if (last || sandbox.open_in) throw from_backend(reply.error());  // null: that host does not have it open
   }
+}
+
+// Its backend opened it to be purged, and then answered that there is no such sandbox. If it finds one all
+// the same, files may remain: that is no success, but the agent goes on with what is there.
+asio::awaitable<void> SandboxChanges::expect_purged(Sandbox& sandbox, Backend& backend,
+                                                    const std::string& request_id) {
+  if (co_await attach_to_close(sandbox, backend, request_id) != ISOGATE_OK) co_return sandbox.closed();
+  sandbox.closing = ISOGATE_CLOSE_STOP;
+  const ipc::Reply stopped = co_await close_in(sandbox, sandbox.open_in->hold(), request_id);
+  if (stopped.status != ISOGATE_OK) throw from_backend(stopped.error());
+  log::error("purge_contradicted",
+             {{"sandbox_id", sandbox.row.sandbox_id}, {"backend", backend.config.name}});
+  throw ApiError{
+      .code = Code::kInternal,
+      .message = "files of the sandbox may remain: backend `" + backend.config.name +
+                 "` answered its purge with \"no such sandbox\", and finds it again; this is a defect of "
+                 "its plugin"};
 }
 
 asio::awaitable<void> SandboxChanges::end_in_replaced_host(Sandbox& sandbox, const std::string& request_id) {
@@ -423,21 +440,20 @@ asio::awaitable<void> SandboxChanges::end_in_replaced_host(Sandbox& sandbox, con
   }
   co_await wait_for_calls(sandbox);
   if (!host) co_return;
-  try {
-    co_await close_in(sandbox, host, request_id);
-  } catch (const ApiError&) {
-    if (sandbox.open_in) throw;  // null: that host does not have it open
-  }
+  const ipc::Reply reply = co_await close_in(sandbox, host, request_id);
+  // null: that host does not have it open
+  if (reply.status != ISOGATE_OK && sandbox.open_in) throw from_backend(reply.error());
 }
 
 // Asks the host that has it open. If that host does not have it, `open_in` is null afterwards.
-asio::awaitable<void> SandboxChanges::close_in(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel,
-                                               const std::string& request_id) {
+asio::awaitable<ipc::Reply> SandboxChanges::close_in(Sandbox& sandbox,
+                                                     std::shared_ptr<BackendChannel> channel,
+                                                     const std::string& request_id) {
   const uint32_t mode = sandbox.closing.value_or(ISOGATE_CLOSE_STOP);
-  const ipc::Reply reply = co_await ask_to_close(sandbox, channel, mode, request_id);
+  ipc::Reply reply = co_await ask_to_close(sandbox, channel, mode, request_id);
   if (!has_it(sandbox, *channel, reply)) sandbox.open_in.reset();
-  if (reply.status != ISOGATE_OK) throw from_backend(reply.error());
-  sandbox.closed();
+  if (reply.status == ISOGATE_OK) sandbox.closed();
+  co_return reply;
 }
 
 asio::awaitable<void> SandboxChanges::finish_closing(SandboxPtr sandbox, const std::string& request_id) {

@@ -31,7 +31,9 @@ class SandboxChanges {
                                                          const std::string& request_id);
   // Kills what runs, and waits for its calls, but not for slow clients.
   boost::asio::awaitable<void> wait_for_calls(Sandbox& sandbox);
-  // From here on only another close may follow, until one succeeds. `mode` is ISOGATE_CLOSE_STOP or _PURGE.
+  // From here on only another close may follow, until one succeeds. `mode` is ISOGATE_CLOSE_STOP or _PURGE. A
+  // purge whose backend denies that there is a sandbox, and finds it again, throws: what is there is only
+  // stopped.
   boost::asio::awaitable<void> close(Sandbox& sandbox, Backend& backend, uint32_t mode,
                                      const std::string& request_id);
   // Of a backend that is no longer configured: ends what runs in it, and closes it where the backend host
@@ -43,8 +45,11 @@ class SandboxChanges {
 
  private:
   struct Opening;
-  static boost::asio::awaitable<void> close_in(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel,
-                                               const std::string& request_id);
+  static boost::asio::awaitable<ipc::Reply> close_in(Sandbox& sandbox,
+                                                     std::shared_ptr<BackendChannel> channel,
+                                                     const std::string& request_id);
+  boost::asio::awaitable<void> expect_purged(Sandbox& sandbox, Backend& backend,
+                                             const std::string& request_id);
 
   Backends& backends_;
   SandboxRegister& records_;
