@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <set>
 #include <span>
@@ -190,6 +191,27 @@ void compile(const Plain& schema, valijson::Schema& rules) {
   parser.populateSchema(Adapter(schema), rules);
 }
 
+// Where keys are named and nothing is said of others; none: nowhere.
+std::optional<std::string> open_object(const Plain& rule, const std::string& path) {
+  if (!rule.is_object()) return std::nullopt;
+  if (rule.contains("properties") && !rule.contains("additionalProperties")) return path;
+  for (const char* named : {"properties", "definitions"}) {
+    if (!rule.contains(named) || !rule[named].is_object()) continue;
+    for (const auto& [key, value] : rule[named].items())
+      if (auto found = open_object(value, path + "." + key)) return found;
+  }
+  return rule.contains("items") ? open_object(rule["items"], path + "[]") : std::nullopt;
+}
+
+Result<void> check_closed(const Plain& schema, const std::string& what) {
+  const Plain* root = find_rule(schema, &schema, {});
+  const bool closed = root != nullptr && root->contains("additionalProperties");
+  const auto open = closed ? open_object(schema, "config") : std::optional<std::string>("config");
+  if (!open) return {};
+  return invalid(what + ": its JSON Schema accepts any key in `" + *open +
+                 "`, so that a mistyped one would be ignored: add \"additionalProperties\": false there");
+}
+
 Error broken_schema(const std::string& what, const std::string& why) {
   return invalid(what + ": its JSON Schema is broken: " + why);
 }
@@ -206,7 +228,7 @@ Result<void> check_schema(const std::string& schema, const std::string& what) {
     compile(*schema_json, rules);
     const Plain nothing = Plain::object();
     (void)valijson::Validator(valijson::Validator::kStrongTypes).validate(rules, Adapter(nothing), nullptr);
-    return {};
+    return check_closed(*schema_json, what);
   } catch (const std::exception& error) {
     return broken_schema(what, error.what());
   }

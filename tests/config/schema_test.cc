@@ -102,5 +102,31 @@ TEST(SchemaCheck, BoundsTheSettingsOfTheBackendNamespace) {
     EXPECT_TRUE(validate_json(ns::kConfigSchema, good, "config")) << good;
 }
 
+TEST(SchemaCheck, AcceptsNoMistypedKeyByOversight) {
+  const auto refusal = [](const std::string& schema) {
+    const auto checked = check_schema(schema, "plugin `x`");
+    return checked ? "fits" : checked.error().message;
+  };
+  EXPECT_EQ(refusal(kSchema), "fits");
+  EXPECT_EQ(refusal(R"({"additionalProperties": {"type": "string"}})"), "fits");
+  EXPECT_EQ(refusal(R"({"additionalProperties": true})"), "fits") << "it is said";
+  EXPECT_EQ(
+      refusal(R"({"$ref": "#/definitions/all", "definitions": {"all": {"additionalProperties": false}}})"),
+      "fits");
+  const std::pair<const char*, const char*> open[] = {
+      {"{}", "`config`"},
+      {R"({"type": "object", "properties": {"a": {}}})", "`config`"},
+      {R"({"$ref": "#/definitions/all", "additionalProperties": false, "definitions": {"all": {}}})",
+       "`config`"},
+      {R"({"additionalProperties": false, "properties": {"a": {"properties": {"b": {}}}}})", "`config.a`"},
+      {R"({"additionalProperties": false, "properties": {"a": {"items": {"properties": {"b": {}}}}}})",
+       "`config.a[]`"},
+      {R"({"additionalProperties": false, "definitions": {"d": {"properties": {"b": {}}}}})", "`config.d`"}};
+  for (const auto& [schema, where] : open)
+    EXPECT_THAT(refusal(schema),
+                HasSubstr("plugin `x`: its JSON Schema accepts any key in " + std::string(where)))
+        << schema;
+}
+
 }  // namespace
 }  // namespace isogate

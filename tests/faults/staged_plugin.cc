@@ -77,8 +77,14 @@ class StagedSandbox final : public sdk::Sandbox {
     closing_ = true;
     if (mode != ISOGATE_CLOSE_DETACH) stage_.hang("stop", call);
     if (mode != ISOGATE_CLOSE_DETACH) stage_.check(mode == ISOGATE_CLOSE_PURGE ? "purge" : "stop");
+    const auto is_gone = [&](const char* step) {
+      if (mode == ISOGATE_CLOSE_PURGE && stage_.fails(step))
+        throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox");
+    };
+    is_gone("purge-denied");
     if (mode != ISOGATE_CLOSE_DETACH) stage_.remove(id_ + ".place");
     if (mode == ISOGATE_CLOSE_PURGE) stage_.remove(id_ + ".workspace");
+    is_gone("purge-gone");
   }
   void exec(const sdk::Call& call, const isogate_exec_request& request,
             isogate_exec_result& result) override {
@@ -215,6 +221,7 @@ ISOGATE_EXPORT_BACKEND(StagedBackend, StagedSandbox, .id = "com.example.staged",
                        .locality = ISOGATE_LOCALITY_HOST,
                        .capabilities = ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_PERSISTENT |
                                        ISOGATE_CAP_PROVEN_EXECS | ISOGATE_CAP_KEPT_EXECS,
-                       .config_schema_json = R"({"type":"object","properties":{"stage":{"type":"string"},
-                                                                          "runs":{"type":"boolean"},
-                                                                          "keeps":{"type":"boolean"}}})")
+                       .config_schema_json = R"({"type":"object","additionalProperties":false,
+                                                "properties":{"stage":{"type":"string"},
+                                                              "runs":{"type":"boolean"},
+                                                              "keeps":{"type":"boolean"}}})")
