@@ -23,22 +23,20 @@ Error left_out(const Description& description, const char* verb) {
                      "` has no such function");
 }
 
-// What the plugin has under this id, with these functions; ISOGATE_UNSUPPORTED if it cannot `verb`. Any other
+// What the plugin has under this id, with this function; ISOGATE_UNSUPPORTED if it cannot `verb`. Any other
 // member is null where an older plugin does not have it.
-template <typename T, typename... Functions>
-Result<T> extension(const Instance& instance, const char* id, const char* verb, Functions T::*... functions) {
+template <typename T, typename Function>
+Result<T> extension(const Instance& instance, const char* id, const char* verb, Function T::*function) {
   const auto get = instance.api().get_extension;
   const auto* found = static_cast<const T*>(get == nullptr ? nullptr : get(instance.get(), id));
   if (found == nullptr) return left_out(instance.description(), verb);
   const T own = import_struct(found);
-  if (((own.*functions == nullptr) || ...))
-    return plugin_defect("its " + std::string(id) + " lacks a function");
+  if (own.*function == nullptr) return plugin_defect("its " + std::string(id) + " lacks a function");
   return own;
 }
 
-// probe() may claim no more than the descriptor does, and no extension that is not there.
-Result<Value> take_probe(const isogate_probe& probe, const Instance& instance) {
-  const Description& description = instance.description();
+// probe() may claim no more than the descriptor does, and nothing without the evidence for it.
+Result<Value> take_probe(const isogate_probe& probe, const Description& description) {
   if (probe.verdict < ISOGATE_PROBE_AVAILABLE || probe.verdict > ISOGATE_PROBE_UNAVAILABLE)
     return plugin_defect("probe() answered with the unknown verdict " + std::to_string(probe.verdict));
   if (!known_isolation(probe.isolation) || !known_locality(probe.locality))
@@ -51,10 +49,9 @@ Result<Value> take_probe(const isogate_probe& probe, const Instance& instance) {
   if (const uint64_t more = claimed & ~description.capabilities; more != 0)
     return plugin_defect("probe() claims what the plugin's descriptor does not: " +
                          join(capability_names(more), ", "));
-  const auto kept = extension(instance, ISOGATE_EXEC_EXTENSION, "keep execs", &isogate_kept_execs::start,
-                              &isogate_kept_execs::rejoin);
-  if ((claimed & ISOGATE_CAP_KEPT_EXECS) != 0 && !kept)
-    return plugin_defect("probe() claims kept_execs, but " + kept.error().message);
+  const bool serves = probe.verdict != ISOGATE_PROBE_UNAVAILABLE;
+  if (const std::string claim = unmeasured(probe.isolation, claimed); serves && !claim.empty())
+    return plugin_defect("probe() claims " + claim + " without evidence");
   return Value(ipc::Probe{probe.verdict, probe.isolation, probe.locality, claimed, clean_text(probe.detail)});
 }
 
@@ -189,7 +186,7 @@ Result<Value> Calls::serve(const ipc::ProbeCall& call) {
   probe.struct_size = sizeof probe;
   isogate_status status = instance_.api().probe(instance_.get(), &abi.call, &probe, &abi.error);
   if (auto probed = taken(status, abi); !probed) return probed.error();
-  return take_probe(probe, instance_);
+  return take_probe(probe, instance_.description());
 }
 
 Result<Value> Calls::serve(const ipc::PingCall&) { return Value(); }
@@ -298,12 +295,14 @@ Result<Value> Calls::serve(const ipc::FileCall& call, isogate_sandbox* sandbox) 
   switch (call.verb) {
     case FileVerb::kRead:
     case FileVerb::kStat: {
-      const auto verb = call.verb == FileVerb::kRead ? api.read : api.stat;
+      const bool reads = call.verb == FileVerb::kRead;
+      const auto verb = reads ? api.read : api.stat;
       auto looked = taken(verb(sandbox, &abi.call, &request, &entry, &abi.error), abi);
       if (!looked) return looked.error();
-      if (call.verb == FileVerb::kRead && entry.type != ISOGATE_ENTRY_REGULAR)
+      if (reads && entry.type != ISOGATE_ENTRY_REGULAR)
         return plugin_defect("read() answered with an entry that is no regular file");
-      return Value(entry_of(entry, {}));
+      auto found = entry_of(entry, reads ? "read" : "stat");
+      return found ? Result<Value>(std::move(*found)) : found.error();
     }
     case FileVerb::kWrite: {
       auto wrote = taken(api.write(sandbox, &abi.call, &request, &written, &abi.error), abi);
@@ -328,7 +327,7 @@ Result<Value> Calls::serve(const ipc::FileCall& call, isogate_sandbox* sandbox) 
 Result<Value> Calls::list(const ipc::FileCall& call, AbiCall& abi, const isogate_file_request& request,
                           isogate_sandbox* sandbox) {
   ItemSink items(call.body.get(), call.call.cancel.get());
-  isogate_entry_sink sink = items.entries();
+  isogate_entry_sink sink = items.entries((request.flags & ISOGATE_FILE_RECURSIVE) != 0);
   return done(
       items.finish(taken(instance_.api().list(sandbox, &abi.call, &request, &sink, &abi.error), abi)));
 }

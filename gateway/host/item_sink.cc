@@ -25,13 +25,17 @@ Result<std::string> copy_str(const isogate_str& text, uint64_t limit) {
   return std::string(text.ptr, text.len);
 }
 
-Result<std::string> encode_entry(const isogate_entry* given) {
+Result<std::string> encode_entry(const isogate_entry* given, bool recursive) {
   if (given == nullptr) return plugin_defect("list() added no entry");
   isogate_entry entry = import_struct(given);
   auto name = copy_str(entry.name, kMaxNameBytes);
   if (!name) return name.error();
   if (!is_path_below(*name)) return plugin_defect("list() added a name that is not inside the directory");
-  return ipc::encode_item(entry_of(entry, std::move(*name)));
+  if (!recursive && name->find('/') != std::string::npos)
+    return plugin_defect("list() added what is not in the directory itself, and was not asked for it");
+  const auto taken = entry_of(entry, "list", std::move(*name));
+  if (!taken) return taken.error();
+  return ipc::encode_item(*taken);
 }
 
 Result<std::string> encode_record(const isogate_record* given) {
@@ -49,19 +53,27 @@ Result<std::string> encode_record(const isogate_record* given) {
 
 }  // namespace
 
-ipc::Entry entry_of(const isogate_entry& entry, std::string name) {
-  const bool known = entry.type >= ISOGATE_ENTRY_REGULAR && entry.type <= ISOGATE_ENTRY_OTHER;
-  return {known ? entry.type : ISOGATE_ENTRY_OTHER, entry.mode & 07777, entry.size, entry.mtime_ns,
-          std::move(name)};
+Result<ipc::Entry> entry_of(const isogate_entry& entry, std::string_view function, std::string name) {
+  const std::string answered = std::string(function) + "() answered with an entry of ";
+  if (entry.type < ISOGATE_ENTRY_REGULAR || entry.type > ISOGATE_ENTRY_OTHER)
+    return plugin_defect(answered + "the unknown type " + std::to_string(entry.type));
+  const bool unknown = entry.size == ISOGATE_SIZE_UNKNOWN && function == "read";
+  if (entry.size > INT64_MAX && !unknown)
+    return plugin_defect(answered + std::to_string(entry.size) + " bytes, which no file has");
+  return ipc::Entry{entry.type, entry.mode & 07777, entry.size, entry.mtime_ns, std::move(name)};
 }
 
 ItemSink::ItemSink(int out, int cancel_fd) : out_(out), cancel_(cancel_fd) { make_non_blocking(out_); }
 
-isogate_entry_sink ItemSink::entries() { return {this, &add_entry}; }
+isogate_entry_sink ItemSink::entries(bool recursive) {
+  recursive_ = recursive;
+  return {this, &add_entry};
+}
 isogate_record_sink ItemSink::records() { return {this, &add_record}; }
 
 isogate_status ItemSink::add_entry(void* ctx, const isogate_entry* entry) noexcept {
-  return static_cast<ItemSink*>(ctx)->add(encode_entry(entry));
+  auto* const sink = static_cast<ItemSink*>(ctx);
+  return sink->add(encode_entry(entry, sink->recursive_));
 }
 
 isogate_status ItemSink::add_record(void* ctx, const isogate_record* record) noexcept {

@@ -5,22 +5,26 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "gateway/ipc/messages.h"
 #include "lib/error.h"
 
 namespace isogate {
 
-// An entry that a plugin filled in, whose name has been checked.
-ipc::Entry entry_of(const isogate_entry& entry, std::string name);
+// An entry that `function` of a plugin filled in, whose name has been checked. A defect of the plugin: its
+// type is unknown, or its size is more than a file can have; of one that was read it may be
+// ISOGATE_SIZE_UNKNOWN.
+Result<ipc::Entry> entry_of(const isogate_entry& entry, std::string_view function, std::string name = {});
 
 class ItemSink {
  public:
   ItemSink(int out, int cancel_fd);  // sets O_NONBLOCK on `out`
 
-  // For the plugin; ctx is the sink. Items are checked: a name is a relative path without `..`, a sandbox
-  // has an id of ours. A failure is kept, and returned to the next call.
-  isogate_entry_sink entries();
+  // For the plugin; ctx is the sink. Items are checked: a name is a relative path without `..`, of one
+  // component unless the listing is recursive, and a sandbox has an id of ours. A failure is kept, and
+  // returned to the next call.
+  isogate_entry_sink entries(bool recursive);
   isogate_record_sink records();
 
   // After the plugin's function returned `called`: the failure of an item, else of the function, else of
@@ -34,6 +38,7 @@ class ItemSink {
   Result<void> flush();
 
   int out_, cancel_;
+  bool recursive_ = false;
   std::string buffer_;
   std::optional<Error> failure_;
 };

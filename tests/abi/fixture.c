@@ -35,7 +35,11 @@
 #define VERSION "0.9.1"
 #endif
 #ifndef ISOLATION
+#ifdef SHORTER /* it measures nothing */
+#define ISOLATION ISOGATE_ISOLATION_NONE
+#else
 #define ISOLATION ISOGATE_ISOLATION_NAMESPACE
+#endif
 #endif
 #ifndef LOCALITY
 #define LOCALITY ISOGATE_LOCALITY_HOST
@@ -55,7 +59,8 @@
 #ifdef LONG_SCHEMA /* of an enum with a word of 96 KiB */
 #define TIMES8(x) x x x x x x x x
 #define TIMES32K(x) TIMES8(TIMES8(TIMES8(TIMES8(TIMES8(x)))))
-#define SCHEMA "{\"properties\":{\"mode\":{\"enum\":[\"" TIMES32K("\xe2\x82\xac") "\"]}}}"
+#define SCHEMA                                                                                        \
+  "{\"additionalProperties\":false,\"properties\":{\"mode\":{\"enum\":[\"" TIMES32K("\xe2\x82\xac") "\"]}}}"
 #endif
 #ifndef SCHEMA
 #define SCHEMA                                                                     \
@@ -188,7 +193,7 @@ static isogate_status fixture_probe(isogate_backend* backend, const isogate_call
                                     isogate_error* error) {
   (void)backend, (void)call, (void)error;
   out->verdict = PROBE_VERDICT;
-  out->isolation = ISOGATE_ISOLATION_NAMESPACE;
+  out->isolation = ISOLATION;
   out->locality = PROBE_LOCALITY;
   out->capabilities = PROBE_CAPABILITIES;
   strcpy(out->detail, "ready\tto run");
@@ -212,7 +217,7 @@ static isogate_status fixture_open(isogate_backend* backend, const isogate_call*
   memcpy(made->agent, spec->agent_id.ptr, spec->agent_id.len < 63 ? spec->agent_id.len : 63);
   info->isolation = is(spec->agent_id, "liar") || is(spec->agent_id, "sticky-liar")
                         ? ISOGATE_ISOLATION_VM
-                        : ISOGATE_ISOLATION_NAMESPACE;
+                        : ISOLATION;
   info->uid = 12345;
 #ifndef SHORTER
   snprintf(info->handle, sizeof info->handle, "limit-%llu-egress-%u",
@@ -315,6 +320,8 @@ static isogate_status fixture_read(isogate_sandbox* sandbox, const isogate_call*
   (void)sandbox, (void)call, (void)error;
   entry->type = is(request->path, "as-directory") ? ISOGATE_ENTRY_DIRECTORY : ISOGATE_ENTRY_REGULAR;
   entry->size = request->path.len;
+  if (is(request->path, "vast")) entry->size = 1ull << 63;
+  if (is(request->path, "generated")) entry->size = ISOGATE_SIZE_UNKNOWN;
   return write(request->fd, request->path.ptr, request->path.len) < 0 ? ISOGATE_IO : ISOGATE_OK;
 }
 
@@ -341,6 +348,12 @@ static isogate_status fixture_list(isogate_sandbox* sandbox, const isogate_call*
     isogate_entry entry = {sizeof entry, ISOGATE_ENTRY_REGULAR, 0644, 0, 1, 2, {"../../x", 7}};
     return sink->add(sink->ctx, &entry);
   }
+  if (is(request->path, "nested") || is(request->path, "odd") || is(request->path, "nameless")) {
+    isogate_entry entry = {sizeof entry, ISOGATE_ENTRY_REGULAR, 0644, 0, 1, 2, {"a/b", 3}};
+    if (is(request->path, "odd")) entry.type = 77;
+    if (is(request->path, "nameless")) entry.name.len = 0;
+    return sink->add(sink->ctx, &entry);
+  }
   for (long i = 0, count = number(request->path); i < count; ++i) {
     char name[32];
     isogate_entry entry = {sizeof entry, ISOGATE_ENTRY_REGULAR, 0644, 0, (uint64_t)i, 2, {name, 0}};
@@ -364,6 +377,7 @@ static isogate_status fixture_stat(isogate_sandbox* sandbox, const isogate_call*
   if (is(request->path, "missing"))
     return fail(error, ISOGATE_NOT_FOUND, "cannot look at `missing`: not there");
   entry->type = is(request->path, "odd") ? 77 : ISOGATE_ENTRY_DIRECTORY;
+  if (is(request->path, "generated")) entry->type = ISOGATE_ENTRY_REGULAR, entry->size = ISOGATE_SIZE_UNKNOWN;
   entry->mode = 0755;
   return ISOGATE_OK;
 }

@@ -117,6 +117,33 @@ TEST(PluginCommand, TheBackendOfThePageForAuthorsIsAPluginWithEvidence) {
   EXPECT_EQ(described.at("warnings"), Json::array());
 }
 
+TEST(PluginCommand, AClaimThatItsClassDoesNotMeetDoesNotCompile) {
+  const OwnDirectory directory;
+  const std::string echo = read_whole(ISOGATE_SOURCE_DIR "/sdk/examples/echo/echo.cc");
+  const std::string summary = ".summary = \"echoes\"";
+  ASSERT_NE(echo.find(summary), std::string::npos);
+  const auto compiled = [&](const std::string& claim) {
+    const std::string file = directory.path() + "/claims.cc";
+    std::ofstream(file) << std::string(echo).replace(echo.find(summary), summary.size(),
+                                                     summary + ", " + claim);
+    return run_program({"g++", "-std=c++20", "-fsyntax-only", "-I", ISOGATE_SOURCE_DIR "/sdk/include", file});
+  };
+  const auto fits = compiled(".capabilities = ISOGATE_CAP_PTY");
+  EXPECT_EQ(fits.exit_code, 0) << fits.err;
+  const std::pair<const char*, const char*> misfits[] = {
+      {".isolation = ISOGATE_ISOLATION_VM", "claim ISOGATE_CAP_EVIDENCE"},
+      {".capabilities = ISOGATE_CAP_EGRESS_DENY", "need ISOGATE_CAP_EVIDENCE"},
+      {".capabilities = ISOGATE_CAP_EVIDENCE", "overrides evidence()"},
+      {".capabilities = ISOGATE_CAP_WATCH", "overrides watch()"},
+      {".capabilities = ISOGATE_CAP_PORTS", "overrides connect()"},
+      {".capabilities = ISOGATE_CAP_KEPT_EXECS", "overrides start_kept() and rejoin()"}};
+  for (const auto& [claim, why] : misfits) {
+    const auto done = compiled(claim);
+    EXPECT_NE(done.exit_code, 0) << claim;
+    EXPECT_NE(done.err.find(why), std::string::npos) << claim << ": " << done.err;
+  }
+}
+
 TEST(PluginCommand, DescribeWarnsInALineEach) {
   OwnDirectory directory;
   std::string all = "cd '" + directory.path() +

@@ -143,6 +143,11 @@ Result<void> check(const Description& d) {
   if (!known_locality(d.locality))
     return invalid("the descriptor's locality is " + std::to_string(d.locality) +
                    ", which is no ISOGATE_LOCALITY_; set one, selection goes by it");
+  if (const std::string claim = unmeasured(d.isolation, d.capabilities); !claim.empty())
+    return invalid("the descriptor claims " + claim +
+                   " without ISOGATE_CAP_EVIDENCE, and it is believed only as far as evidence() measures it: "
+                   "write evidence() and claim that capability, or do not claim " +
+                   claim);
   if ((d.flags & ~ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0)
     return invalid("the descriptor's flags have bits that this ABI does not know");
   if (d.linux_capabilities >> kLinuxCapabilities.size() != 0)
@@ -160,6 +165,14 @@ Result<void> check(const Description& d) {
   if (schema.is_discarded()) return invalid("the config schema (config_schema_json) is not JSON");
   if (!schema.is_object()) return invalid("the config schema (config_schema_json) is not a JSON object");
   return {};
+}
+
+std::string unmeasured(uint32_t isolation, uint64_t capabilities) {
+  if ((capabilities & ISOGATE_CAP_EVIDENCE) != 0) return {};
+  if (isolation != ISOGATE_ISOLATION_NONE)
+    return "isolation `" + std::string(isolation_name(isolation)) + "`";
+  const auto claimed = capability_names(capabilities & (ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_PORTS));
+  return claimed.empty() ? std::string() : "`" + std::string(claimed.front()) + "`";
 }
 
 std::string to_json(const Description& d) {

@@ -28,7 +28,11 @@ std::string to_json(const Description& description);
 std::string pack(const Result<Description>& described);
 Result<Description> unpack(const std::string& packed);
 
-// The checks for every descriptor, from any source: grammar, lengths, known levels.
+// The checks for every descriptor, from any source: grammar, lengths, known levels, claims that fit together.
 Result<void> check(const Description& description);
+
+// Which claim lacks the evidence that it needs (isogate_evidence in backend.h): "isolation `vm`"; empty: none
+// does.
+std::string unmeasured(uint32_t isolation, uint64_t capabilities);
 
 }  // namespace isogate

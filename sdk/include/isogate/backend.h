@@ -301,7 +301,7 @@ typedef struct isogate_entry {
   uint32_t type;     /* ISOGATE_ENTRY_* */
   uint32_t mode;     /* permission bits */
   uint32_t reserved; /* 0 */
-  uint64_t size;     /* bytes; regular files */
+  uint64_t size;     /* bytes, at most INT64_MAX; regular files */
   int64_t mtime_ns;  /* since 1970, UTC */
   isogate_str name; /* list: path relative to the listed directory, any bytes; else empty */
 } isogate_entry;
@@ -475,7 +475,8 @@ typedef struct isogate_host { /* valid until destroy() returns; functions are [a
 #define ISOGATE_CAP_EGRESS_DENY (1ull << 7)
 #define ISOGATE_CAP_UID_PER_SANDBOX (1ull << 8) /* two sandboxes never share a uid */
 #define ISOGATE_CAP_PERSISTENT (1ull << 9)      /* the workspace survives close(STOP) */
-#define ISOGATE_CAP_EVIDENCE (1ull << 10) /* it has evidence(): required of any isolation above NONE */
+#define ISOGATE_CAP_EVIDENCE (1ull << 10) /* it has evidence(): required of any isolation above NONE, of
+                                             EGRESS_DENY and of PORTS */
 #define ISOGATE_CAP_PROVEN_EXECS (1ull << 11) /* every exec result is PROVEN; one that is not is unknown */
 /* Limits of one exec, enforced by sampling what it uses and ending or stopping it: between two samples it may
  * use more. Used only with ISOGATE_EXEC_LIMITS_SAMPLED, which the operator configures. */
@@ -539,8 +540,9 @@ typedef struct isogate_backend_api {
      had ended already, it is closed and the pointer is invalid. After any other failure the pointer is valid, and
      the only call that follows is close again. STOP and PURGE leave nothing running: they fail while something
      still runs. PURGE of a sandbox that has ended removes what remains of it: ISOGATE_OK. After ISOGATE_NO_SANDBOX
-     its workspace may remain: the host opens the sandbox again and purges that one. The host itself calls it with
-     DETACH before it opens a sandbox again of which a call has answered ISOGATE_NO_SANDBOX. */
+     its workspace may remain: the host opens the sandbox again and purges that one. If that is ISOGATE_NO_SANDBOX,
+     too, it counts as purged if open() with ATTACH_ONLY then finds none; else the caller gets an error. The host
+     itself calls it with DETACH before it opens a sandbox again of which a call has answered ISOGATE_NO_SANDBOX. */
   isogate_status (*close)(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
                           isogate_error* error);
   /* [any] Every sandbox of this instance that exists, open or not. */
@@ -633,7 +635,8 @@ typedef struct isogate_plugin { /* static storage; C strings are NUL-terminated 
   const char* summary;
   const char* vendor;
   const char* license;
-  const char* config_schema_json; /* JSON Schema for create(); NULL: it takes no configuration */
+  const char* config_schema_json; /* JSON Schema for create(), with additionalProperties wherever it has properties;
+                                     NULL: it takes no configuration */
   const isogate_backend_api* api;
 } isogate_plugin;
 

@@ -713,13 +713,28 @@ inline constexpr isogate_backend_api kApi = {
     .connect = ISOGATE_DETAIL_OVERRIDES(S, Sandbox, connect) ? &connect : nullptr,
 };
 
-template <typename B, typename S>
+template <typename B, typename S, uint32_t kIsolation, uint64_t kCapabilities>
 constexpr isogate_plugin describe(const Plugin& p) {
   static_assert(std::is_base_of_v<Backend, B> && std::is_base_of_v<Sandbox, S>,
                 "ISOGATE_EXPORT_BACKEND names the backend's class, then that of its sandboxes");
   static_assert(ISOGATE_DETAIL_OVERRIDES(B, Backend, attach) ||
                     !ISOGATE_DETAIL_OVERRIDES(B, Backend, enumerate),
                 "what enumerate() lists must be found by attach(): override both");
+  constexpr bool kMeasures = (kCapabilities & ISOGATE_CAP_EVIDENCE) != 0;
+  static_assert(kMeasures || kIsolation == ISOGATE_ISOLATION_NONE,
+                "isolation above NONE is believed only as far as it is measured: claim ISOGATE_CAP_EVIDENCE");
+  static_assert(kMeasures || (kCapabilities & (ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_PORTS)) == 0,
+                "ISOGATE_CAP_EGRESS_DENY and ISOGATE_CAP_PORTS need ISOGATE_CAP_EVIDENCE");
+  static_assert(!kMeasures || ISOGATE_DETAIL_OVERRIDES(S, Sandbox, evidence),
+                "a backend with ISOGATE_CAP_EVIDENCE overrides evidence()");
+  static_assert((kCapabilities & ISOGATE_CAP_WATCH) == 0 || ISOGATE_DETAIL_OVERRIDES(S, Sandbox, watch),
+                "a backend with ISOGATE_CAP_WATCH overrides watch()");
+  static_assert((kCapabilities & ISOGATE_CAP_PORTS) == 0 || ISOGATE_DETAIL_OVERRIDES(S, Sandbox, connect),
+                "a backend with ISOGATE_CAP_PORTS overrides connect()");
+  static_assert((kCapabilities & ISOGATE_CAP_KEPT_EXECS) == 0 ||
+                    (ISOGATE_DETAIL_OVERRIDES(S, Sandbox, start_kept) &&
+                     ISOGATE_DETAIL_OVERRIDES(S, Sandbox, rejoin)),
+                "a backend with ISOGATE_CAP_KEPT_EXECS overrides start_kept() and rejoin()");
   return {ISOGATE_ABI_MAGIC,
           ISOGATE_ABI_MAJOR,
           0,
@@ -745,10 +760,13 @@ constexpr isogate_plugin describe(const Plugin& p) {
 
 // At the end of one source file: ISOGATE_EXPORT_BACKEND(MyBackend, MySandbox, .id = "com.example.mine", .version =
 // "1.0.0", …fields of sdk::Plugin, in their order). MySandbox is the class of all its sandboxes: what it does not
-// override is left out of the plugin.
-#define ISOGATE_EXPORT_BACKEND(BackendClass, SandboxClass, ...)                                            \
-  ISOGATE_EXPORT const isogate_plugin* isogate_plugin_entry(uint32_t, uint32_t) {                          \
-    static constexpr isogate_plugin kPlugin =                                                              \
-        ::isogate::sdk::detail::describe<BackendClass, SandboxClass>(::isogate::sdk::Plugin{__VA_ARGS__}); \
-    return &kPlugin;                                                                                       \
+// override is left out of the plugin. A capability that needs a function which MySandbox does not override, or
+// isolation without ISOGATE_CAP_EVIDENCE, does not compile.
+#define ISOGATE_EXPORT_BACKEND(BackendClass, SandboxClass, ...)                                                \
+  ISOGATE_EXPORT const isogate_plugin* isogate_plugin_entry(uint32_t, uint32_t) {                              \
+    static constexpr ::isogate::sdk::Plugin kStated{__VA_ARGS__};                                              \
+    static constexpr isogate_plugin kPlugin =                                                                  \
+        ::isogate::sdk::detail::describe<BackendClass, SandboxClass, kStated.isolation, kStated.capabilities>( \
+            kStated);                                                                                          \
+    return &kPlugin;                                                                                           \
   }
