@@ -6,7 +6,7 @@
 #include "lib/json.h"
 #include "lib/thread.h"
 #include "plugins/common/or_throw.h"
-#include "plugins/docker/container/profile.h"
+#include "plugins/docker/container/container_state.h"
 #include "plugins/docker/services.h"
 
 namespace isogate::docker {
@@ -26,20 +26,10 @@ Json filters_of(const std::vector<LabelFilter>& labels, bool podman) {
     return {{"type", {"container"}}, {"label", std::move(wanted)}};  // which has other names for some
   // Without labels: what happens to a network does not have those of its containers.
   return {{"type", {"container", "network"}},
-          {"event", {"die", "oom", "destroy", "update", "connect", "disconnect"}}};
-}
-
-std::string ending(const std::string& exit_code, bool out_of_memory) {
-  const std::string code = exit_code.empty() ? "" : " with exit code " + one_line(exit_code, 20);
-  return with_memory("its container ended" + code, out_of_memory);
+          {"event", {"die", "destroy", "update", "connect", "disconnect"}}};
 }
 
 }  // namespace
-
-std::string with_memory(const std::string& how, bool out_of_memory) {
-  constexpr const char* kSaw = "; the Engine saw it out of memory at some time";
-  return !out_of_memory || how.find(kSaw) != std::string::npos ? how : how + kSaw;
-}
 
 Watch::Watch(Services& services) : services_(services), end_(or_throw(make_event())) {}
 
@@ -98,32 +88,18 @@ void Watch::follow() {
   for (;;) {
     const Json event = events->next(endless);
     const Json& actor = member(event, "Actor");
-    const Json& attributes = member(actor, "Attributes");
-    std::string code = text_at(attributes, "exitCode");
-    if (code.empty()) code = text_at(attributes, "containerExitCode");
     const bool of_network = text_at(event, "Type") == "network";
-    on_event(of_network ? text_at(attributes, "container") : text_at(actor, "ID"), text_at(event, "Action"),
-             code);
+    const std::string id =
+        of_network ? text_at(member(actor, "Attributes"), "container") : text_at(actor, "ID");
+    const std::string what = text_at(event, "Action");
+    const bool ended = what == "die" || what == "died";
+    const bool changed = what == "update" || what == "connect" || what == "disconnect";
+    if (ended || changed || what == "destroy" || what == "remove") look(id, ended);
   }
-}
-
-void Watch::on_event(const std::string& id, const std::string& what, const std::string& exit_code) {
-  bool out_of_memory = false;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = watched_.find(id);
-    if (found == watched_.end()) return;
-    if (what == "oom") found->second.out_of_memory = true;
-    out_of_memory = found->second.out_of_memory;
-  }
-  if (what == "update" || what == "connect" || what == "disconnect") return look_whether_changed(id);
-  if (what == "destroy" || what == "remove") report_end(id, "its container is gone");
-  if (what != "die" && what != "died") return;
-  report_end(id, ending(exit_code, out_of_memory));
 }
 
 // A container that is weakened while it runs, or gets a network, is ended.
-void Watch::look_whether_changed(const std::string& id) {
+void Watch::look(const std::string& id, bool ended) {
   std::string name, shape;
   {
     const std::lock_guard lock(mutex_);
@@ -132,32 +108,23 @@ void Watch::look_whether_changed(const std::string& id) {
     name = found->second.name;
     shape = found->second.shape;
   }
-  const auto seen = services_.engine.find(id, Budget(Budget::kUsual, end_.get()));
-  if (!seen || member(member(*seen, "State"), "Running") != Json(true) || shape_of(*seen) == shape) return;
-  report_end(id, "its container's settings were changed from outside");
-  services_.kill(id, name, std::chrono::milliseconds(0));
+  const ContainerState now = look_at(services_.engine, {}, id, Budget(Budget::kUsual, end_.get()));
+  std::string how = how_it_ended(now);
+  if (how.empty() && ended) how = "its container ended";  // and was started again
+  const bool changed = how.empty() && now.shape != shape;
+  if (changed) how = "its container's settings were changed from outside";
+  if (how.empty()) return;
+  report_end(id, how);
+  if (changed) services_.kill(id, name, std::chrono::milliseconds(0));
 }
 
 void Watch::take_stock() {
-  std::map<std::string, std::string> states;
+  std::vector<std::string> all;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, each] : watched_) states[id] = "";
+    for (const auto& [id, each] : watched_) all.push_back(id);
   }
-  for (const Json& each : services_.engine.list(ours(services_), Budget(Budget::kUsual, end_.get())))
-    if (const auto found = states.find(text_at(each, "Id")); found != states.end())
-      found->second = text_at(each, "State");
-  for (const auto& [id, state] : states) {
-    if (state.empty()) report_end(id, "its container is gone");
-    if (state != "exited" && state != "dead") {
-      look_whether_changed(id);
-      continue;
-    }
-    const Json now = services_.engine.inspect(id, Budget(Budget::kUsual, end_.get())).value("State", Json());
-    const Json& code = member(now, "ExitCode");
-    report_end(id,
-               ending(code.is_number_integer() ? code.dump() : "", member(now, "OOMKilled") == Json(true)));
-  }
+  for (const std::string& id : all) look(id, false);
 }
 
 void Watch::report_end(const std::string& id, const std::string& how) {

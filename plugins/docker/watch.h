@@ -17,10 +17,6 @@ namespace isogate::docker {
 
 struct Services;
 
-// How a container ended, and whether the Engine reported an out-of-memory kill in it at some time; the kill
-// need not be the cause of its end.
-std::string with_memory(const std::string& how, bool out_of_memory);
-
 class Watch {
  public:
   explicit Watch(Services& services);  // borrowed
@@ -41,14 +37,12 @@ class Watch {
   struct Watched {
     std::string name, shape;
     std::weak_ptr<sdk::RunnerLink> link;
-    bool out_of_memory = false;  // something in it was killed
   };
   void run();
   void follow();
   void take_stock();
-  void on_event(const std::string& id, const std::string& what, const std::string& exit_code);
+  void look(const std::string& id, bool ended);  // `ended`: the Engine has reported that it did
   void report_end(const std::string& id, const std::string& how);
-  void look_whether_changed(const std::string& id);
 
   Services& services_;
   const Fd end_;

@@ -587,17 +587,10 @@ void Container::purge(const sdk::Call& call) try {
   rethrow_as_ours(services_, error);
 }
 
-std::string Container::how_it_ended(const std::string& id, const sdk::Call& call) const {
-  try {
-    const State state = look_at(services_.engine, parts_.owner, id, call);
-    if (!state.exists) return "its container is gone";
-    if (!state.running)
-      return with_memory("its container ended with exit code " + std::to_string(state.exit_code),
-                         state.out_of_memory);
-  } catch (const sdk::Error&) {
-    return "the Engine does not know what happened to its container";
-  }
-  return "";
+std::string Container::how_it_ended(const std::string& id, const sdk::Call& call) const try {
+  return docker::how_it_ended(look_at(services_.engine, parts_.owner, id, call));
+} catch (const sdk::Error&) {
+  return "the Engine does not know what happened to its container";
 }
 
 isogate_evidence Container::evidence(const sdk::Call& call, const isogate_evidence_request& request) try {

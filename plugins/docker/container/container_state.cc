@@ -53,4 +53,15 @@ ContainerState look_at(Engine& engine, const Owner& owner, const std::string& wh
   return inspected ? state_of(*inspected, owner) : ContainerState();
 }
 
+std::string how_it_ended(const ContainerState& state) {
+  if (!state.exists) return "its container is gone";
+  if (state.running || state.paused) return "";
+  return with_memory("its container ended with exit code " + std::to_string(state.exit_code),
+                     state.out_of_memory);
+}
+
+std::string with_memory(const std::string& how, bool out_of_memory) {
+  return out_of_memory ? how + "; the Engine saw it out of memory at some time" : how;
+}
+
 }  // namespace isogate::docker

@@ -26,4 +26,10 @@ ContainerState state_of(const Json& inspected, const Owner& owner);
 // The same of the container with that id or name. Any thread.
 ContainerState look_at(Engine& engine, const Owner& owner, const std::string& which, const Budget& budget);
 
+// How it ended, in a few words; empty: it runs, or is paused.
+std::string how_it_ended(const ContainerState& state);
+// `how`, and whether the Engine reported an out-of-memory kill in it at some time; the kill need not be the
+// cause of its end.
+std::string with_memory(const std::string& how, bool out_of_memory);
+
 }  // namespace isogate::docker
