@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/text.h"
-#include "plugins/docker/client/engine_pool.h"
+#include "plugins/docker/client/engine.h"
 #include "plugins/docker/container/network.h"
 #include "plugins/docker/files/copies.h"
 #include "plugins/docker/files/host_paths.h"

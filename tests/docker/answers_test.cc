@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "plugins/docker/client/engine_pool.h"
+#include "plugins/docker/client/engine.h"
 #include "tests/docker/engines.h"
 #include "tests/docker/fake_engine.h"
 

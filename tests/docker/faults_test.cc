@@ -7,7 +7,7 @@
 #include <csignal>
 #include <thread>
 
-#include "plugins/docker/client/engine_pool.h"
+#include "plugins/docker/client/engine.h"
 #include "tests/docker/engines.h"
 
 namespace isogate::docker {

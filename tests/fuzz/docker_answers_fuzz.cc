@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "plugins/docker/client/engine_pool.h"
+#include "plugins/docker/client/engine.h"
 #include "plugins/docker/container/container_state.h"
 #include "tests/fuzz/answers.h"
 #include "tests/fuzz/require.h"

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -30,6 +31,8 @@
 namespace isogate::docker {
 
 using net::Budget;
+using net::HttpConnection;
+using net::HttpHead;
 using Json = nlohmann::json;
 using ByteSink = std::function<void(std::string_view)>;
 
@@ -57,7 +60,7 @@ const char* name_of(ObjectKind kind);                     // "container", …
 class EngineEvents {
  public:
   // The body of an answer whose head has been read.
-  explicit EngineEvents(std::unique_ptr<net::HttpConnection> connection);
+  explicit EngineEvents(std::unique_ptr<HttpConnection> connection);
   // The next one, however long it takes within the budget (Budget::endless is meant for it). Throws
   // ISOGATE_CANCELLED, and ISOGATE_UNAVAILABLE when the stream ends: it is of no further use then.
   Json next(const Budget& budget);
@@ -72,12 +75,11 @@ class Engine {
   static constexpr const char* kOldestApi = "1.40";
   static constexpr const char* kNewestApi = "1.47";
 
-  explicit Engine(EngineAddress address);
-  ~Engine();
+  explicit Engine(EngineAddress address) : address_(std::move(address)) {}
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  [[nodiscard]] const EngineAddress& address() const;
+  [[nodiscard]] const EngineAddress& address() const { return address_; }
   // Asks every time. A first call does this by itself: the version is negotiated again after contact was
   // lost.
   EngineInfo info(const Budget& budget);
@@ -129,8 +131,51 @@ class Engine {
   std::unique_ptr<EngineEvents> events(const Json& filters, const std::string& since, const Budget& budget);
 
  private:
-  struct Pool;
-  std::shared_ptr<Pool> pool_;
+  // One call, as the functions above write it down.
+  struct Request {
+    std::string attempt;  // "start container `x`", for messages
+    std::string method, path;
+    std::vector<int> good;  // the statuses of success
+    std::string body;
+    bool upgrade = false;
+    ArchiveProducer produce;
+    bool versioned = true;
+  };
+  // An answer with a good status, its body not yet read.
+  struct Reply {
+    std::unique_ptr<HttpConnection> connection;
+    HttpHead head;
+  };
+
+  static net::HttpRequest written(const Request& request, const std::string& version);
+  Reply open(const Request& request, const Budget& budget);
+  std::string text(const Request& request, const Budget& budget);  // the whole body
+  Json json(const Request& request, const Budget& budget);         // parsed
+  std::string negotiated(const Budget& budget);
+  std::string negotiate(const Budget& budget);  // asks, always
+  std::unique_ptr<HttpConnection> take(const Budget& budget, bool& reused);
+  void give(std::unique_ptr<HttpConnection> connection);
+  void forget();  // contact was lost: what follows may be another Engine
+  Reply attempt(const Request& request, const Budget& budget);
+  void refuse(const Request& request, Reply& reply, const Budget& budget);
+
+  const EngineAddress address_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<HttpConnection>> idle_;
+  std::string api_;  // empty: not negotiated yet
+  bool podman_ = false;
 };
+
+// Where connections go. Reads the files of its TLS each time, so that renewed ones are used.
+net::Target target_of(const EngineAddress& address);
+// "1.41" as two numbers that can be compared; throws when it is no version.
+std::pair<int, int> parse_api_version(const std::string& text);
+// An answer's body: an object or an array, nested so little that it can be copied. Anything else throws
+// ISOGATE_UNAVAILABLE.
+Json parse_answer(std::string_view text, const std::string& attempt);
+// The report of GET /info, without the negotiated values.
+EngineInfo info_of(const Json& answer);
+// The rows of a list whose "Labels" have all of these: podman's lists have what carries any of them.
+std::vector<Json> carrying(Json rows, const std::vector<LabelFilter>& labels);
 
 }  // namespace isogate::docker
