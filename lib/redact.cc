@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kLook =
     256;  // how far a shape may look ahead before it must decide; keeps everything linear
+constexpr size_t kLookBack = 1024;  // for the quotes before a value
 
 struct Span {
   size_t begin = 0, end = 0;
@@ -113,16 +114,25 @@ bool ends_word(std::string_view text, size_t at) {
   return at >= text.size() || kWordStops.find(text[at]) != std::string_view::npos;
 }
 
-// Whether a value goes on at `at`, as in abc"def" and "abc"def, and what is there is no part of a text around
-// it. `last`: the quote of its last quoted part, or 0.
-bool goes_on(std::string_view text, size_t at, char last) {
+// Whether the quote at `quote` may end a text around the value at `begin`: of its kind one is open there.
+bool may_end_text(std::string_view text, size_t begin, size_t quote) {
+  const auto escaped = [text](size_t at) { return at > 0 && text[at - 1] == '\\'; };
+  bool open = false;
+  for (size_t at = begin - std::min(begin, kLookBack); at < begin; ++at)
+    if (text[at] == text[quote] && escaped(at) == escaped(quote)) open = !open;
+  return open;
+}
+
+// Whether the value at `begin` goes on at `at`, as in abc"def" and "abc"def, and what is there is no part of
+// a text around it. `last`: the quote of its last quoted part, or 0.
+bool goes_on(std::string_view text, size_t begin, size_t at, char last) {
   if (at >= text.size()) return false;
   const size_t quote = at + (text[at] == '\\' ? 1 : 0), next = quote + 1;
   if (!is_quote(text, quote))
     return !ends_word(text, at) && (text[at - 1] != last || word(text[at]) || !ends_word(text, at + 1));
   if (text[quote] == last) return true;
   if (is_quote(text, next)) return last != 0 || text[next] == text[quote];
-  return !ends_word(text, next) && text[next] != ':';
+  return (!ends_word(text, next) && text[next] != ':') || !may_end_text(text, begin, quote);
 }
 
 // The value that begins at `at`, up to where its quoting or, bare, the next quote or separator ends it.
@@ -131,11 +141,11 @@ Span value_at(std::string_view text, size_t at, bool header) {
   if (!is_quote(text, at + escape)) {
     const std::string_view stops = header ? kLineStops : kWordStops;
     const Span bare{at, std::min(text.find_first_of(stops, at), text.size())};
-    const bool more = is_literal(text, bare) || goes_on(text, bare.end, 0);
+    const bool more = is_literal(text, bare) || goes_on(text, at, bare.end, 0);
     return {bare.begin, bare.end, {}, more ? stops : ""};
   }
   const size_t begin = at + escape + 1, end = closing(text, begin - 1);
-  if (escape == 0) return {begin, end, {}, goes_on(text, end + 1, text[begin - 1]) ? kWordStops : ""};
+  if (escape == 0) return {begin, end, {}, goes_on(text, at, end + 1, text[at]) ? kWordStops : ""};
   return {begin, end == text.size() ? end : std::max(begin, end - 1)};
 }
 
@@ -144,9 +154,10 @@ size_t end_of_parts(std::string_view text, const Span& value) {
   if (value.stops.empty()) return value.end;
   if (value.stops == kLineStops) return std::min(text.find_first_of("\r\n", value.end), text.size());
   const bool quoted = is_quote(text, value.begin - 1), quotes = quoted || is_literal(text, value);
+  const size_t begin = value.begin - (quoted ? 1 : 0);
   size_t end = value.end + (quoted ? 1 : 0);
-  char last = quotes ? text[quoted ? value.begin - 1 : value.end] : '\0';
-  while (goes_on(text, end, last)) {
+  char last = quotes ? text[quoted ? begin : end] : '\0';
+  while (goes_on(text, begin, end, last)) {
     if (text[end] == '\\') {
       if (is_quote(text, end + 1)) last = text[end + 1];
       end += 2;
@@ -154,7 +165,7 @@ size_t end_of_parts(std::string_view text, const Span& value) {
     }
     size_t close = is_quote(text, end) ? closing(text, end) : end;
     if (close == text.size() && !quotes) close = end;  // the apostrophe of a word
-    if (close > end) last = text[end];
+    if (close > end) last = text[close == end + 2 && is_quote(text, end + 1) ? end + 1 : end];
     end = close + 1;
   }
   return std::min(end, text.size());

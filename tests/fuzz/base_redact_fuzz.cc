@@ -88,7 +88,7 @@ void look_at_named(const Around& around) {
        {"password", "api_key", "DB_PASSWORD", "X-Api-Token", "client-secret", "_authToken"}) {
     require(is_secret_name(name));
     for (const char* value : {"=b'", "=$'", " == '", " := '", " => '", "='a''", "=a'", ": b'", "=''",
-                              "=\"a\"", " = \"\"\"", ": it'", "'] = '"}) {
+                              "=\"a\"", " = \"\"\"", ": it'", "'] = '", "='o'\"'\"', ", "='a'\" "}) {
       const std::string text = name + (value + secret) + "'";
       require(quotes || !shows(redact(around.before + "\n" + text + "\n" + around.after), secret));
     }
