@@ -29,6 +29,37 @@ std::string Framing::agent() {
   return name.substr(0, 60);
 }
 
+Json e2b_box(const Gateway& gateway) {
+  const Headers headers = {{"X-API-Key", tenant_key('a')}, {"Content-Type", "application/json"}};
+  return Json::parse(http_call(gateway.e2b_url(), "POST", "/sandboxes", headers, "{}").body);
+}
+
+Headers e2b_headers(const Json& box, const std::string& type) {
+  return {{"E2b-Sandbox-Id", box.at("sandboxID")},
+          {"X-Access-Token", box.at("envdAccessToken")},
+          {"Content-Type", type}};
+}
+
+Answer e2b_processes(const Gateway& gateway, const Json& box) {
+  const Headers headers = e2b_headers(box, "application/json");
+  return answer_of(http_call(gateway.e2b_url(), "POST", "/process.Process/List", headers, "{}"));
+}
+
+std::unique_ptr<HttpConnection> e2b_start(const Gateway& gateway, const Json& box, const Json& start,
+                                          const Headers& more) {
+  const std::string text = start.dump();
+  std::string message(1, '\0');
+  for (int shift = 24; shift >= 0; shift -= 8) message += static_cast<char>(text.size() >> shift & 0xFF);
+  Headers headers = e2b_headers(box, "application/connect+json");
+  headers.emplace_back("Content-Length", std::to_string(message.size() + text.size()));
+  headers.insert(headers.end(), more.begin(), more.end());
+  auto stream = std::make_unique<HttpConnection>(gateway.e2b_url(), 20);
+  stream->send_request_head("POST", "/process.Process/Start", headers);
+  stream->send(message + text);
+  EXPECT_EQ(stream->read_head("POST").status, 200);
+  return stream;
+}
+
 std::string filled(std::string bytes, const Gateway& gateway, const std::string& agent) {
   for (const auto& [word, with] :
        {std::pair<std::string, std::string>{"KEY", gateway.key()}, {"AGENT", agent}})

@@ -44,6 +44,15 @@ std::string filled(std::string bytes, const Gateway& gateway, const std::string&
 // A request that creates a file, if it is ever parsed as one.
 std::string marker_request(const Gateway& gateway, const std::string& agent);
 
+// A listener for E2B's SDKs; a new sandbox there of tenant a, and calls to it.
+inline const std::string kE2b = "e2b: {listen: [\"127.0.0.1:0\"]}\n";
+Json e2b_box(const Gateway& gateway);
+Headers e2b_headers(const Json& box, const std::string& type);
+Answer e2b_processes(const Gateway& gateway, const Json& box);
+// The stream of a process, whose messages stay to be read.
+std::unique_ptr<HttpConnection> e2b_start(const Gateway& gateway, const Json& box, const Json& start,
+                                          const Headers& more = {});
+
 // Everything received until the connection ended; "" after a reset without a byte.
 struct Said {
   std::string bytes;

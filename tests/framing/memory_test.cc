@@ -22,8 +22,9 @@ class Memory : public testing::Test {
   }
 
   // 4 MiB for bodies and answers, of which a tenant has half.
-  static std::unique_ptr<Gateway> tight() {
+  static std::unique_ptr<Gateway> tight(const std::string& more = {}) {
     return std::make_unique<Gateway>(
+        more +
         "allow_unisolated: true\nbackends: [{name: local}]\n"
         "limits: {max_held_bytes: 4194304, max_json_bytes: 1048576, body_idle_timeout_sec: 60}\n"
         "exec: {max_max_output_bytes: 524288}\n" +
@@ -111,34 +112,25 @@ TEST_F(Memory, ALongListOfSandboxesIsSentInPieces) {
   EXPECT_EQ(listed.size(), 3001u);
 }
 
+TEST_F(Memory, AListOfE2bProcessesWithoutRoomIsRefusedBeforeItBegins) {
+  const auto gateway = tight(kE2b);
+  const Json box = e2b_box(*gateway);
+  EXPECT_EQ(e2b_processes(*gateway, box).status, 200);
+  const auto first = hold_body(*gateway, 'a', kMiB), second = hold_body(*gateway, 'a', kMiB - 100000);
+  ASSERT_TRUE(eventually(10, [&] { return held(*gateway) >= static_cast<long>(2 * kMiB) - 100002; }));
+  EXPECT_EQ(e2b_processes(*gateway, box).status, 429);
+}
+
 TEST_F(Memory, ALongListOfE2bProcessesIsSentInPieces) {
-  const Gateway gateway(
-      "allow_unisolated: true\nbackends: [{name: local}]\ne2b: {listen: [\"127.0.0.1:0\"]}\n" +
-      keys_yaml("a"));
-  const std::string e2b = gateway.e2b_url();
-  const Headers key = {{"X-API-Key", tenant_key('a')}, {"Content-Type", "application/json"}};
-  const Json box = Json::parse(http_call(e2b, "POST", "/sandboxes", key, "{}").body);
-  const auto headers_of = [&](const std::string& type) {
-    return Headers{{"E2b-Sandbox-Id", box.at("sandboxID")},
-                   {"X-Access-Token", box.at("envdAccessToken")},
-                   {"Content-Type", type}};
-  };
+  const Gateway gateway("allow_unisolated: true\nbackends: [{name: local}]\n" + kE2b + keys_yaml("a"));
+  const Json box = e2b_box(gateway);
   std::vector<std::unique_ptr<HttpConnection>> running;
   for (int i = 0; i < 3; ++i) {
     const Json args = Json::array({"-c", "sleep 300", std::string(60000, 'x')});
     const Json start{{"process", {{"cmd", "/bin/sh"}, {"args", args}}}};
-    const std::string text = start.dump();
-    std::string message(1, '\0');
-    for (int shift = 24; shift >= 0; shift -= 8) message += static_cast<char>(text.size() >> shift & 0xFF);
-    Headers headers = headers_of("application/connect+json");
-    headers.emplace_back("Content-Length", std::to_string(message.size() + text.size()));
-    running.push_back(std::make_unique<HttpConnection>(e2b, 20));
-    running.back()->send_request_head("POST", "/process.Process/Start", headers);
-    running.back()->send(message + text);
-    ASSERT_EQ(running.back()->read_head("POST").status, 200);
+    running.push_back(e2b_start(gateway, box, start));
   }
-  const Answer answer =
-      answer_of(http_call(e2b, "POST", "/process.Process/List", headers_of("application/json"), "{}"));
+  const Answer answer = e2b_processes(gateway, box);
   ASSERT_EQ(answer.status, 200) << answer.text;
   EXPECT_EQ(answer.header("Transfer-Encoding"), "chunked") << answer.text.size() << " bytes";
   ASSERT_EQ(answer.body.at("processes").size(), 3u);

@@ -107,12 +107,8 @@ TEST_F(Queue, WhoIsRefusedAndCallsAgainAtOnceIsAnsweredMoreSlowly) {
 }
 
 TEST_F(Queue, ARefusalInsideAnAnswerIsAsSlow) {
-  const auto gateway = gateway_with(kSmall, "e2b: {listen: [\"127.0.0.1:0\"]}\n");
-  const std::string e2b = gateway->e2b_url();
-  const Json box =
-      Json::parse(http_call(e2b, "POST", "/sandboxes",
-                            {{"X-API-Key", tenant_key('a')}, {"Content-Type", "application/json"}}, "{}")
-                      .body);
+  const auto gateway = gateway_with(kSmall, kE2b);
+  const Json box = e2b_box(*gateway);
   auto running = occupy(caller(*gateway, 'a', "first"));
   const std::string call =
       R"({"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"exec","arguments":{"command":"true"}}})";
@@ -128,11 +124,9 @@ TEST_F(Queue, ARefusalInsideAnAnswerIsAsSlow) {
   const std::string start = R"({"process":{"cmd":"true"}})";
   const std::string message = std::string(4, '\0') + static_cast<char>(start.size()) + start;
   expect_slow_refusals(
-      *gateway, e2b,
+      *gateway, gateway->e2b_url(),
       [&](HttpConnection& connection) {
-        const Headers headers = {{"E2b-Sandbox-Id", box.at("sandboxID")},
-                                 {"X-Access-Token", box.at("envdAccessToken")},
-                                 {"Content-Type", "application/connect+json"}};
+        const Headers headers = e2b_headers(box, "application/connect+json");
         const std::string body = connection.request("POST", "/process.Process/Start", headers, message).body;
         return body.find("resource_exhausted") != std::string::npos;
       },

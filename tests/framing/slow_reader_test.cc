@@ -1,6 +1,7 @@
 // Clients that send requests and do not read: bounded memory, a deadline, and all promises kept.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -65,6 +66,24 @@ TEST_F(SlowReader, AnUnreadStreamIsDroppedAndItsProgramKilled) {
   EXPECT_LT(resident_kib(front) - before, kib_bound(1024)) << "it buffers what the client does not read";
   EXPECT_TRUE(gone_within(10, mark));
   EXPECT_TRUE(eventually(5, [&] { return running("a") == 0; }));
+}
+
+TEST_F(SlowReader, ATimeoutThatCameBeforeTheEndOfAnE2bSandboxIsReported) {
+  const Gateway gateway("allow_unisolated: true\nbackends: [{name: local}]\n" + kE2b + keys_yaml("a"));
+  const Json box = e2b_box(gateway);
+  const Json args = Json::array({"-c", "head -c 16000000 /dev/zero; sleep 300"});
+  const auto stream = e2b_start(gateway, box, {{"process", {{"cmd", "/bin/sh"}, {"args", args}}}},
+                                {{"Connect-Timeout-Ms", "2000"}});
+  ASSERT_TRUE(eventually(20, [&] { return e2b_processes(gateway, box).body.at("processes").empty(); }));
+  const Headers key = {{"X-API-Key", tenant_key('a')}};
+  const std::string sandbox = "/sandboxes/" + box.at("sandboxID").get<std::string>();
+  ASSERT_EQ(http_call(gateway.e2b_url(), "DELETE", sandbox, key).status, 204);
+  std::string tail;
+  for (std::string part; !(part = stream->read_some()).empty();) {
+    tail += part;
+    tail.erase(0, tail.size() - std::min<size_t>(tail.size(), 1000));
+  }
+  EXPECT_NE(tail.find("its time was over"), std::string::npos) << tail;
 }
 
 TEST_F(SlowReader, TheTimeoutHoldsWhateverTheClientDoes) {

@@ -27,7 +27,8 @@ using nlohmann::ordered_json;
 using std::chrono::steady_clock;
 using LongExecPtr = std::shared_ptr<LongExec>;
 
-constexpr size_t kPart = 32768;  // of output, in one message
+constexpr size_t kPart = 32768;           // of output, in one message
+constexpr uint64_t kListed = 128 * 1024;  // of processes, in one part of the answer; a large one takes more
 constexpr std::chrono::seconds kWriterWait{10};
 constexpr size_t kMostTag = 1000;
 
@@ -139,7 +140,7 @@ bool has_ending(const LongExec& exec) {
 // Its sandbox was, or is just being, deleted under it, and no other end is known.
 bool ended_with_sandbox(const App& app, const LongExec& exec) {
   const bool killed = exec.answer().outcome == Outcome::kKilled;
-  if (has_ending(exec) && !killed) return false;
+  if ((has_ending(exec) && !killed) || exec.answer().outcome == Outcome::kTimedOut) return false;
   const auto sandbox = app.sandboxes.records.known(exec.tenant(), exec.agent());
   if (!sandbox || !sandbox->closing) return !sandbox || (sandbox->changing && killed);
   return *sandbox->closing == ISOGATE_CLOSE_PURGE;
@@ -291,6 +292,7 @@ ordered_json process_json(const App& app, const LongExec& exec) {
 
 Task<void> handle_processes(App& app, Exchange& exchange) {
   (void)co_await read_message(app, exchange);
+  exchange.memory.hold(kListed);  // while a refusal can still be sent
   JsonAnswer out(exchange);
   out.text = "{\"processes\":[";
   bool first = true;
@@ -298,7 +300,7 @@ Task<void> handle_processes(App& app, Exchange& exchange) {
     if (!is_of(*exec, exchange) || exec->ended()) continue;
     if (!std::exchange(first, false)) out.text += ',';
     out.text += json_text(process_json(app, *exec));
-    exchange.memory.hold(out.text.size());
+    exchange.memory.hold(std::max<uint64_t>(kListed, out.text.size()));
     co_await out.write_if_much();
   }
   out.text += "]}";
