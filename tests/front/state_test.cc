@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <mutex>
 #include <set>
 #include <string>
@@ -206,6 +207,16 @@ TEST_F(StateTest, AnExecIsFoundOpenAndClosed) {
   EXPECT_EQ((*found)->ended->duration_ms, 500u);
   found = find(*state, "unknown");
   EXPECT_TRUE(found.ok() && !*found);
+}
+
+TEST_F(StateTest, WhoAsksForAnExecEndsNoGatheringForACommit) {
+  auto state = open(path);
+  ASSERT_TRUE(state->flush().ok());
+  std::promise<void> answered;
+  const auto began = std::chrono::steady_clock::now();
+  state->find_exec("none", [&](const Result<std::optional<ExecRow>>&) { answered.set_value(); });
+  answered.get_future().wait();
+  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(20));
 }
 
 TEST_F(StateTest, OpenedAndClosedAtOnceIsTheSame) {

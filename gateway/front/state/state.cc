@@ -88,10 +88,10 @@ class State::Writer {
   }
 
   // Runs `work` on the writer thread after all calls before it, with how writing them went.
-  void then(std::function<void(const Result<void>&)> work) {
+  void then(std::function<void(const Result<void>&)> work, bool urgent = true) {
     std::lock_guard lock(mutex_);
     queries_.push_back(std::move(work));
-    wake(true);
+    wake(urgent);
   }
 
   template <typename T>
@@ -350,9 +350,9 @@ void State::exec_closed(const std::string& exec_id, ExecOutcome outcome) {
 }
 
 void State::find_exec(std::string exec_id, std::function<void(Result<std::optional<ExecRow>>)> found) {
-  writer_->then([this, exec_id = std::move(exec_id), found = std::move(found)](const Result<void>&) {
-    found(writer_->find(exec_id));
-  });
+  writer_->then([this, exec_id = std::move(exec_id),
+                 found = std::move(found)](const Result<void>&) { found(writer_->find(exec_id)); },
+                false);
 }
 
 Result<void> State::flush() {

@@ -123,7 +123,7 @@ class State {
   void exec_opened(ExecRow row);
   void exec_closed(const std::string& exec_id, ExecOutcome outcome);
 
-  // Sees all changes before it, also while they cannot be written.
+  // Sees all changes before it, also while they cannot be written. Waits with execs for a shared commit.
   void find_exec(std::string exec_id, std::function<void(Result<std::optional<ExecRow>>)> found);
 
   // All changes before it are on disk, or why not.
