@@ -625,6 +625,9 @@ TEST_F(E2bAttack, NoSecretIsInTheLog) {
   EXPECT_EQ(ask("GET", "/files?path=f" + sign).status, 200);
   (void)ask("GET", "/files?path=g" + sign);
   (void)ask("GET", "/nowhere?path=g" + sign, {{"X-API-Key", mine()}, {"X-Access-Token", x.token}});
+  const Answer unknown = ask("GET", "/nowhere/" + x.token, {{"X-API-Key", mine()}});
+  EXPECT_NE(unknown.text.find("no such call"), std::string::npos) << unknown.text;
+  EXPECT_EQ(unknown.text.find(x.token), std::string::npos);
   const std::string log = door()->log();
   EXPECT_NE(log.find("e2bDownload"), std::string::npos);
   for (const std::string& secret :

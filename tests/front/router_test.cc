@@ -91,5 +91,14 @@ TEST(Router, TellsAnUnknownPathFromAWrongMethod) {
   }
 }
 
+TEST(Router, RepeatsNoSecretOfAnUnknownPath) {
+  try {
+    route_target("GET", "/foo/isg_abcdefghijkl234567mnop");
+    FAIL();
+  } catch (const ApiError& error) {
+    EXPECT_NE(error.message.find("/foo/[redacted:isogate_key]"), std::string::npos) << error.message;
+  }
+}
+
 }  // namespace
 }  // namespace isogate::front
