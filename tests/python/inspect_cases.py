@@ -108,6 +108,15 @@ async def test_an_exec_has_the_time_that_the_operator_admits():
     assert [json.loads(each.content)["timeout_sec"] for each in script.asked] == [86400, 3600, 3600]
 
 
+async def test_a_limit_that_was_raised_since_is_noticed(monkeypatch):
+    monkeypatch.setattr(isogate.client, "_LEARNED_SEC", 0)
+    done = httpx.Response(200, content=lines(START, EXIT))
+    environment, script = scripted(too_long(3600.0), done, done)
+    for _ in range(2):
+        assert (await environment.exec(["x"])).success
+    assert [json.loads(each.content)["timeout_sec"] for each in script.asked] == [86400, 3600, 86400]
+
+
 async def test_a_timeout_that_no_gateway_admits_is_refused():
     environment, script = scripted(too_long(3600.0))
     with pytest.raises(ValueError):

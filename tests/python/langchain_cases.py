@@ -111,7 +111,7 @@ def test_a_command_reserves_no_output():
         "agent_id": "a", "command": "x", "timeout_sec": 5, "merge_stderr": True, "env": {}}
 
 
-def test_a_command_without_a_timeout_has_the_time_that_the_operator_admits():
+def test_a_command_without_a_timeout_has_the_time_that_the_operator_admits(monkeypatch):
     too_long = refused(400, after=None, code="invalid_request", retryable=False, details={"limit_sec": 900.0})
     done = httpx.Response(200, content=lines(START, EXIT))
     for timeout, asked in [(None, [1800, 900, 900]), (0, [86400, 900, 900])]:
@@ -119,6 +119,11 @@ def test_a_command_without_a_timeout_has_the_time_that_the_operator_admits():
         for _ in range(2):
             assert backend.execute("x", timeout=timeout).exit_code == 0
         assert [json.loads(each.content)["timeout_sec"] for each in script.asked] == asked
+    monkeypatch.setattr(isogate.client, "_LEARNED_SEC", 0)
+    backend, script = scripted(too_long, done, done)
+    for _ in range(2):
+        assert backend.execute("x").exit_code == 0
+    assert [json.loads(each.content)["timeout_sec"] for each in script.asked] == [1800, 900, 1800]
     backend, script = scripted(too_long)
     assert backend.execute("x", timeout=7200).exit_code == 1 and len(script.asked) == 1
 

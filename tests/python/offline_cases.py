@@ -190,24 +190,49 @@ def test_an_archive_of_which_part_may_be_written_is_sent_once(run):
     assert error.value.details == {"files": 1} and len(script.asked) == 1
 
 
-def test_a_poll_that_returns_early_is_not_repeated_at_once():
-    def answers():
-        running = {"exec_id": "0" * 32, "agent_id": "a", "state": "running", "command": "x", "started_ms": 1, "backend": "b"}
-        ended = {**running, "state": "ended", "outcome": "exited", "exit_code": 0, "signal": None}
-        return Script(httpx.Response(200, json=running), httpx.Response(200, json=ended))
+@either
+def test_an_archive_that_was_refused_before_it_began_is_sent_again(run):
+    done = {"files": 1, "directories": 0, "bytes": 1, "skipped": [], "skipped_total": 0}
+    script = Script(refused(), refused(503, code="draining", details={}), httpx.Response(200, json=done))
+    assert run(script, lambda box: box.upload_archive(b"tar")).files == 1
+    assert len({each.content for each in script.asked}) == 1 and len(script.asked) == 3
 
-    async def asynchronous():
-        async with isogate.AsyncIsogate(URL, http_transport=answers()) as client:
-            return await client.exec("0" * 32).wait()
 
-    def synchronous():
-        with isogate.Isogate(URL, http_transport=answers()) as client:
-            return client.exec("0" * 32).wait()
+RUNNING = {"exec_id": "0" * 32, "agent_id": "a", "state": "running", "command": "x", "started_ms": 1, "backend": "b"}
+ENDED = {**RUNNING, "state": "ended", "outcome": "exited", "exit_code": 0, "signal": None}
 
-    for wait in (synchronous, lambda: anyio.run(asynchronous)):
-        began = time.monotonic()
-        assert wait().exit_code == 0
-        assert time.monotonic() - began > 0.9
+
+def sync_wait(script, timeout_sec=None):
+    with isogate.Isogate(URL, http_transport=script) as client:
+        return client.exec("0" * 32).wait(timeout_sec)
+
+
+def async_wait(script, timeout_sec=None):
+    async def run():
+        async with isogate.AsyncIsogate(URL, http_transport=script) as client:
+            return await client.exec("0" * 32).wait(timeout_sec)
+    return anyio.run(run)
+
+
+waits = pytest.mark.parametrize("wait", [sync_wait, async_wait])
+
+
+@waits
+def test_a_poll_that_returns_early_is_not_repeated_at_once(wait):
+    began = time.monotonic()
+    assert wait(Script(httpx.Response(200, json=RUNNING), httpx.Response(200, json=ENDED))).exit_code == 0
+    assert time.monotonic() - began > 0.9
+
+
+@waits
+def test_a_poll_that_was_refused_is_sent_again_within_the_time_of_the_wait(wait):
+    script = Script(refused(503, "1", code="draining"), refused(503, "5", code="draining"))
+    with pytest.raises(isogate.Draining):
+        wait(script, 3)
+    first, second = (float(each.url.params["wait_sec"]) for each in script.asked)
+    assert second <= first - 1
+    script = Script(*[refused(503, code="draining")] * 3, httpx.Response(200, json=RUNNING), httpx.Response(200, json=ENDED))
+    assert wait(script).exit_code == 0
 
 
 def test_an_upload_that_waits_for_its_file_can_be_cancelled():
@@ -229,6 +254,30 @@ def test_an_upload_that_waits_for_its_file_can_be_cancelled():
     with os.fdopen(read, "rb") as file:
         cancelled, took = anyio.run(run)
     assert cancelled and took < 9
+
+
+def test_uploads_are_read_in_a_bounded_number_of_threads(monkeypatch):
+    monkeypatch.setattr(isogate.aio, "_READS", 2)
+    guard, third, inside = threading.Lock(), threading.Event(), []
+
+    def content():
+        with guard:
+            inside.append(1)
+            if len(inside) > 2:
+                third.set()
+        third.wait(0.5)
+        with guard:
+            inside.pop()
+        yield b"x"
+
+    async def run():
+        async with isogate.AsyncIsogate(URL, http_transport=script) as client, anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(client.sandbox("a").write_file, "f", content())
+
+    script = Pieces(*[httpx.Response(200, json={"bytes_written": 1}) for _ in range(4)])
+    anyio.run(run)
+    assert script.sizes == [1] * 4 and not third.is_set()
 
 
 def test_stdin_of_which_nothing_arrived_is_sent_again():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from functools import cached_property
 from types import TracebackType
 from typing import AsyncGenerator, AsyncIterator, Awaitable, Callable, Concatenate, Generic, Iterator, ParamSpec, TypeVar
 
@@ -19,6 +21,8 @@ from .streams import Decoder
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_READS = 100  # threads that read what tasks upload
 
 
 class AsyncStream(Generic[T]):
@@ -81,25 +85,15 @@ async def _read(response: httpx.Response) -> bytes:
         await _closed(response)
 
 
-async def _in_thread(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def _in_thread(pieces: Iterator[bytes], reads: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
     """Pieces that may block, each read in a thread, which a task that is cancelled leaves to itself."""
-    own = anyio.CapacityLimiter(1)  # a thread that is left counts until its read returns
-    while (data := await anyio.to_thread.run_sync(next, pieces, None, abandon_on_cancel=True, limiter=own)) is not None:
+    while (data := await anyio.to_thread.run_sync(next, pieces, None, abandon_on_cancel=True, limiter=reads)) is not None:
         yield data
 
 
 async def _at_once(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     for data in pieces:
         yield data
-
-
-def _asynchronous(content: bytes | Streamed | None) -> bytes | AsyncIterator[bytes] | None:
-    if content is None or transport.is_piece(content):
-        return content
-    if hasattr(content, "__aiter__"):
-        return content.__aiter__()
-    pieces = transport.pieces(content)
-    return _at_once(pieces) if isinstance(content, bytes) else _in_thread(pieces)
 
 
 class _Connection(transport.Connection[httpx.AsyncClient]):
@@ -109,12 +103,15 @@ class _Connection(transport.Connection[httpx.AsyncClient]):
         attempts = self.attempts(call.request)
         while True:
             try:
-                with transport.translated():
-                    response = await self._send(call.request)
-                    body = await _read(response)
-                return transport.result(call, response, body)
+                return await self.run_once(call)
             except IsogateError as error:
                 await anyio.sleep(attempts.wait_sec(error))
+
+    async def run_once(self, call: Call[T]) -> T:
+        with transport.translated():
+            response = await self._send(call.request)
+            body = await _read(response)
+        return transport.result(call, response, body)
 
     async def stream(self, call: StreamCall[T]) -> AsyncStream[T]:
         attempts = self.attempts(call.request)
@@ -130,7 +127,19 @@ class _Connection(transport.Connection[httpx.AsyncClient]):
                 await anyio.sleep(attempts.wait_sec(error))
 
     async def _send(self, request: Request) -> httpx.Response:
-        return await self.http.send(self.built(request, _asynchronous(request.content)), stream=True)
+        return await self.http.send(self.built(request, self._asynchronous(request.content)), stream=True)
+
+    def _asynchronous(self, content: bytes | Streamed | None) -> bytes | AsyncIterator[bytes] | None:
+        if content is None or transport.is_piece(content):
+            return content
+        if hasattr(content, "__aiter__"):
+            return content.__aiter__()
+        pieces = transport.pieces(content)
+        return _at_once(pieces) if isinstance(content, bytes) else _in_thread(pieces, self._reads)
+
+    @cached_property
+    def _reads(self) -> anyio.CapacityLimiter:
+        return anyio.CapacityLimiter(_READS)
 
 
 _Handle = transport.Handle[_Connection]
@@ -182,17 +191,28 @@ class AsyncExec(_Handle):
     kill = _call(calls.kill_exec)
 
     async def wait(self, timeout_sec: float | None = None) -> Ending:
-        """Wait until it has ended. TimeoutError after `timeout_sec`; the exec then continues."""
-        until = None if timeout_sec is None else time.monotonic() + timeout_sec
+        """Wait until it has ended. TimeoutError after `timeout_sec`; the exec then continues.
+
+        A refusal that would be sent again only after that time is raised.
+        """
+        until = math.inf if timeout_sec is None else time.monotonic() + timeout_sec
+        attempts: transport.Attempts | None = None
         while True:
             now = time.monotonic()
-            left = POLL_SEC if until is None else max(0.0, until - now)
-            found = await self.state(wait_sec=min(POLL_SEC, left))
+            left = max(0.0, min(POLL_SEC, until - now))
+            call = calls.exec_state(self.exec_id, wait_sec=left)
+            attempts = attempts or self._connection.attempts(call.request)
+            try:
+                found = await self._connection.run_once(call)
+            except IsogateError as error:
+                await anyio.sleep(attempts.wait_sec(error, until))
+                continue
             if found.ending is not None:
                 return found.ending
             if left == 0:
                 raise TimeoutError(f"exec {self.exec_id} still runs")
-            await anyio.sleep(early_sec(now + min(POLL_SEC, left)))
+            attempts = None
+            await anyio.sleep(early_sec(now + left))
 
 
 class AsyncSandbox(_Handle):

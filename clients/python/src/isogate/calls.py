@@ -55,7 +55,8 @@ class Answer:
 class Request:
     """One request of HTTP. `content` that is not bytes can be sent only once.
 
-    `once`: a refusal does not mean that nothing happened, so only one that never reached the gateway is sent again.
+    `once`: a refusal does not mean that nothing happened, so only one that never reached the gateway is sent again. With a
+    `figure` it means that where its details do not have that member.
     """
 
     method: str
@@ -64,6 +65,7 @@ class Request:
     content: bytes | Streamed | None = None
     headers: Mapping[str, str] | None = None
     once: bool = False
+    figure: str | None = None
     attempt: str = ""  #: of a HEAD, for its error: a refusal has no message
 
 
@@ -296,8 +298,9 @@ def write_file(
 
     `mode`: permission bits; an existing file keeps its own. `append`: to its end. `durable`: on disk when the answer
     comes. `exclusive`: AlreadyExists when something is there. `parents`: make missing directories. `replace`: a
-    read-only file, too. A file object is streamed from where it stands, an iterable as it is; neither is closed. Text
-    is UTF-8.
+    read-only file, too. A file object is streamed from where it stands, an iterable as it is; neither is closed. The
+    asynchronous client reads them in threads: after a cancellation one read may go on, so do not use them again, and end
+    the writer of a pipe. Text is UTF-8.
     """
     query = {
         "mode": None if mode is None else f"{mode:04o}",
@@ -416,13 +419,13 @@ def upload_archive(
 ) -> Call[answers.ArchiveResult]:
     """Write the files and directories of an uncompressed tar below `path`; without it below the workspace.
 
-    It is not one transaction: after a failure, `details` of the error says what was written, and nothing is sent again.
-    `content` is streamed as of `write_file`.
+    It is not one transaction: after a failure, `details` of the error says what was written, and nothing is sent again once
+    the gateway has begun. `content` is streamed as of `write_file`.
     """
     query = {"agent_id": agent_id, "path": _text(path), "replace": replace or None, **_scoped(scope, user)}
     headers = {"Content-Type": "application/x-tar"}
     target = "/workspace/archive" + _query(query)
-    request = Request("PUT", target, _FILE_SEC, _content(content), headers, once=True)
+    request = Request("PUT", target, _FILE_SEC, _content(content), headers, once=True, figure="files")
     return Call(request, lambda answer: answers.ArchiveResult.of(answer.json()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from types import TracebackType
 from typing import Callable, Concatenate, Generator, Generic, Iterator, ParamSpec, TypeVar
@@ -20,6 +21,20 @@ T = TypeVar("T")
 #: A long poll for the end of an exec, in seconds.
 POLL_SEC = 30.0
 _EARLY_SEC = 1.0
+_LEARNED_SEC = 60.0
+
+
+class AdmittedTime:
+    """The longest time of a command that the operator admits, as a refusal named it: for a minute, a reload may raise it."""
+
+    def __init__(self) -> None:
+        self._limit_sec = self._until = 0.0
+
+    def at_most(self, timeout_sec: float) -> float:
+        return min(timeout_sec, self._limit_sec) if time.monotonic() < self._until else timeout_sec
+
+    def learn(self, limit_sec: float) -> None:
+        self._limit_sec, self._until = limit_sec, time.monotonic() + _LEARNED_SEC
 
 
 def early_sec(due: float) -> float:
@@ -93,12 +108,15 @@ class _Connection(transport.Connection[httpx.Client]):
         attempts = self.attempts(call.request)
         while True:
             try:
-                with transport.translated():
-                    response = self._send(call.request)
-                    body = _read(response)
-                return transport.result(call, response, body)
+                return self.run_once(call)
             except IsogateError as error:
                 time.sleep(attempts.wait_sec(error))
+
+    def run_once(self, call: Call[T]) -> T:
+        with transport.translated():
+            response = self._send(call.request)
+            body = _read(response)
+        return transport.result(call, response, body)
 
     def stream(self, call: StreamCall[T]) -> Stream[T]:
         attempts = self.attempts(call.request)
@@ -161,17 +179,28 @@ class Exec(_Handle):
     kill = _call(calls.kill_exec)
 
     def wait(self, timeout_sec: float | None = None) -> Ending:
-        """Wait until it has ended. TimeoutError after `timeout_sec`; the exec then continues."""
-        until = None if timeout_sec is None else time.monotonic() + timeout_sec
+        """Wait until it has ended. TimeoutError after `timeout_sec`; the exec then continues.
+
+        A refusal that would be sent again only after that time is raised.
+        """
+        until = math.inf if timeout_sec is None else time.monotonic() + timeout_sec
+        attempts: transport.Attempts | None = None
         while True:
             now = time.monotonic()
-            left = POLL_SEC if until is None else max(0.0, until - now)
-            found: ExecState = self.state(wait_sec=min(POLL_SEC, left))
+            left = max(0.0, min(POLL_SEC, until - now))
+            call = calls.exec_state(self.exec_id, wait_sec=left)
+            attempts = attempts or self._connection.attempts(call.request)
+            try:
+                found = self._connection.run_once(call)
+            except IsogateError as error:
+                time.sleep(attempts.wait_sec(error, until))
+                continue
             if found.ending is not None:
                 return found.ending
             if left == 0:
                 raise TimeoutError(f"exec {self.exec_id} still runs")
-            time.sleep(early_sec(now + min(POLL_SEC, left)))
+            attempts = None
+            time.sleep(early_sec(now + left))
 
 
 class Sandbox(_Handle):

@@ -7,9 +7,9 @@ The gateway and the key are those of the environment (`isogate.gateway.find`). `
 from __future__ import annotations
 
 import logging
-import math
 import posixpath
 import uuid
+from collections import defaultdict
 from typing import Any, Awaitable, Callable, Literal, TypeVar, overload
 
 import anyio
@@ -31,6 +31,7 @@ from . import errors
 from .aio import AsyncIsogate, AsyncSandbox, AsyncStream
 from .answers import ExecEvent, Isolation, Scope
 from .calls import ExecOptions
+from .client import AdmittedTime
 from .streams import Capture
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         self._home = home
         self._own_view = own_view
         self._exec_timeout_sec = exec_timeout_sec
-        self._limits: dict[str, float] = {}  # the operator's, by the call, once the gateway has named it
+        self._limits: defaultdict[str, AdmittedTime] = defaultdict(AdmittedTime)  # by the call
 
     @classmethod
     async def open(cls, config: IsogateConfig, agent_id: str | None = None) -> IsogateSandboxEnvironment:
@@ -244,14 +245,15 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         self, call: str, timeout_sec: float, options: ExecOptions, begin: Callable[[], Awaitable[_T]]
     ) -> tuple[_T, float]:
         """Begins a command; returns its timeout, too: `timeout_sec`, or less if the operator admits less for this call."""
-        timeout_sec = options["timeout_sec"] = min(timeout_sec, self._limits.get(call, math.inf))
+        timeout_sec = options["timeout_sec"] = self._limits[call].at_most(timeout_sec)
         try:
             return await begin(), timeout_sec
         except errors.InvalidRequest as refused:  # nothing was started
             limit_sec: float = refused.details.get("limit_sec", timeout_sec)
             if limit_sec >= timeout_sec:
                 raise
-        options["timeout_sec"] = self._limits[call] = limit_sec
+        options["timeout_sec"] = limit_sec
+        self._limits[call].learn(limit_sec)
         return await begin(), limit_sec
 
     async def write_file(self, file: str, contents: str | bytes) -> None:

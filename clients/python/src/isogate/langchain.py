@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import math
 import posixpath
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,7 +20,7 @@ from deepagents.backends.sandbox import BaseSandbox
 
 from . import errors
 from .answers import Scope
-from .client import Sandbox
+from .client import AdmittedTime, Sandbox
 from .streams import Capture
 
 INVALID_PATH = "invalid_path"  # a code of the protocol
@@ -59,7 +58,7 @@ class IsogateSandbox(BaseSandbox):
         self._timeout_sec = timeout_sec
         self._env = dict(env or {})
         self._home: str | None = None
-        self._limit_sec = math.inf  # the operator's, once the gateway has named it
+        self._admitted = AdmittedTime()
 
     @property
     def id(self) -> str:
@@ -77,7 +76,7 @@ class IsogateSandbox(BaseSandbox):
 
         0 is a day. If the agent names no other timeout and the operator admits less, the operator's limit applies.
         """
-        timeout_sec = timeout or min(self._timeout_sec if timeout is None else 86400, self._limit_sec)
+        timeout_sec = timeout or self._admitted.at_most(self._timeout_sec if timeout is None else 86400)
         try:
             try:
                 done = self._executed(command, timeout_sec)
@@ -85,7 +84,7 @@ class IsogateSandbox(BaseSandbox):
                 limit_sec: float = refused.details.get("limit_sec", timeout_sec)
                 if timeout or limit_sec >= timeout_sec:
                     raise
-                self._limit_sec = limit_sec
+                self._admitted.learn(limit_sec)
                 done = self._executed(command, limit_sec)
         except (errors.InvalidRequest, errors.QuotaExceeded, errors.PermissionDenied, errors.FileTooLarge) as error:
             done = ExecuteResponse(output=str(error), exit_code=1)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import socket
+import time
 from contextlib import contextmanager
 from typing import Any, AsyncIterable, Callable, Generic, Iterable, Iterator, TypeGuard, TypeVar, cast
 
@@ -82,27 +84,31 @@ class Attempts:
     """Which failures of one request are tried again, and when.
 
     Only where nothing can have happened: no connection was made, or the gateway refused the call with 429 or 503 and said
-    when to come back. Of a request that is sent `once`, even such a refusal is final. What has been streamed from the caller
-    cannot be sent twice, so it is tried once.
+    when to come back. Of a request that is sent `once`, even such a refusal is final, unless it shows that nothing happened.
+    What has been streamed from the caller cannot be sent twice, so it is tried once.
     """
 
     def __init__(self, request: Request, retries: int, longest_wait_sec: float) -> None:
         self._left = retries if request.content is None or isinstance(request.content, bytes) else 0
-        self._once = request.once
+        self._request = request
         self._longest_wait_sec = longest_wait_sec
         self._pause_sec = 0.1
 
-    def wait_sec(self, error: IsogateError) -> float:
-        """How long to wait before the next attempt; raises the error if it is final."""
+    def wait_sec(self, error: IsogateError, until: float = math.inf) -> float:
+        """How long to wait before the next attempt; raises the error if it is final, or that would come after `until`."""
         wait_sec: float | None = None
         if isinstance(error, GatewayUnreachable):
             wait_sec, self._pause_sec = self._pause_sec, self._pause_sec * 4
-        elif isinstance(error, ApiError) and error.status in (429, 503) and error.retryable and not self._once:
+        elif isinstance(error, ApiError) and error.status in (429, 503) and error.retryable and self._nothing_began(error):
             wait_sec = error.retry_after_sec
-        if wait_sec is None or self._left == 0 or wait_sec > self._longest_wait_sec:
+        if wait_sec is None or self._left == 0 or wait_sec > min(self._longest_wait_sec, until - time.monotonic()):
             raise error
         self._left -= 1
         return wait_sec
+
+    def _nothing_began(self, error: ApiError) -> bool:
+        once, figure = self._request.once, self._request.figure
+        return not once or (figure is not None and figure not in error.details)
 
 
 def cut_short() -> ContactLost:
