@@ -1234,6 +1234,24 @@ void an_exec_outlives_the_quarantine_of_its_backend(World& w) {
   own.gateway->stop();
 }
 
+void a_kill_that_a_stop_precedes_is_refused(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const Own first(w, "on_shutdown: keep");
+  const LongLived exec(first.me, {{"command", "echo ready; sleep 300"}});
+  ASSERT_TRUE(exec.says("ready\n"));
+  quarantine(*first.gateway, w.backend);
+  auto kill = std::async(std::launch::async, [&exec] { return exec.kill(); });
+  EXPECT_EQ(kill.wait_for(std::chrono::milliseconds(500)), std::future_status::timeout);
+  first.gateway->signal(SIGTERM);
+  EXPECT_TRUE(refused(kill.get(), 503, "draining"));
+  EXPECT_GE(first.gateway->wait(45), 0) << "it does not end";
+  const Own second(w, {}, first.gateway->state_dir());
+  const LongLived again(second.me, exec.id);
+  EXPECT_EQ(again.state().at("state"), "running");
+  EXPECT_EQ(again.kill().body.value("outcome", ""), "killed");
+  second.gateway->stop();
+}
+
 void input_and_its_end_wait_for_the_next_backend_host(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
   const Own own(w);
@@ -1356,6 +1374,7 @@ const Case kLongExecCases[] = {
     {"input_and_its_end_follow_the_end_of_the_backend_host", 3,
      input_and_its_end_follow_the_end_of_the_backend_host},
     {"an_exec_outlives_the_quarantine_of_its_backend", 3, an_exec_outlives_the_quarantine_of_its_backend},
+    {"a_kill_that_a_stop_precedes_is_refused", 3, a_kill_that_a_stop_precedes_is_refused},
     {"input_and_its_end_wait_for_the_next_backend_host", 3, input_and_its_end_wait_for_the_next_backend_host},
     {"stdin_of_the_request_goes_on_after_its_backend_host_ended", 3,
      stdin_of_the_request_goes_on_after_its_backend_host_ended},

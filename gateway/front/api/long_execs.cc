@@ -200,6 +200,7 @@ Task<void> handle_kill(App& app, Exchange& exchange) {
   const auto exec = exec_of(app, exchange);
   exec->kill();
   co_await wait_for_end(exchange, exec, kKilledWithin);
+  if (exec->detached()) throw draining();  // nothing shows that the kill reached it
   if (!exec->ended()) throw contact_lost("it is killed once it is found");
   co_await send_state(exchange, *exec);
 }
