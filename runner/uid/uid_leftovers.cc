@@ -96,14 +96,6 @@ Result<void> find_objects(const SystemV& kind, uint32_t uid, std::vector<Object>
   return {};
 }
 
-// Counts every key in the kernel, whatever it permits and whatever holds it. Uids of the registry fill the
-// width of its first column.
-Result<bool> has_keys(uint32_t uid) {
-  const auto table = read_table("/proc/key-users", keyctl(kNoOperation, 0, 0));
-  if (!table) return table.error();
-  return line_field(*table, std::to_string(uid)).has_value();
-}
-
 // Those of this process's IPC namespace, whether or not it is mounted anywhere (Linux 5.2, CAP_SYS_ADMIN).
 Fd mount_queues() {
   const Fd context(static_cast<int>(::syscall(SYS_fsopen, "mqueue", FSOPEN_CLOEXEC)));
@@ -145,10 +137,13 @@ Result<void> remove_owned(const Fd& directory, uint32_t uid, int cancel_fd) {
   Result<void> removed;
   const int code = each_name(directory.get(), [&](const DirReader::Name& name) {
     struct stat info {};
+    if (removed && is_signalled(cancel_fd)) removed = Error{ISOGATE_CANCELLED, 0, "cancelled"};
     if (!removed) return;
     if (::fstatat(directory.get(), name.text.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno != ENOENT) removed = os_error("cannot look at an entry", errno);
     } else if (info.st_uid == uid) {
+      // Others may be about to add to it.
+      if (S_ISDIR(info.st_mode)) ::fchmodat(directory.get(), name.text.c_str(), 0700, 0);
       removed = remove_tree(directory.get(), name.text, cancel_fd);
     }
   });
@@ -173,6 +168,8 @@ Result<void> remove_as(uint32_t uid, const Leftovers& found) {
   if (found.objects.empty() && !found.keys) return {};
   long code = 0;
   const auto ran = run_apart([&]() -> Result<void> {
+    // Made before it is the uid, whose quota of keys may be full.
+    if (found.keys) keyctl(KEYCTL_GET_KEYRING_ID, KEY_SPEC_THREAD_KEYRING, 1);
     code = raw::call(SYS_setresuid, uid, uid, uid);
     if (code < 0) return {};
     if (found.keys) invalidate_keyrings(uid);
@@ -207,6 +204,14 @@ Result<void> about(const std::string& what, uint32_t uid, Result<void> result) {
 
 }  // namespace
 
+// Counts every key in the kernel, whatever it permits and whatever holds it. Uids of the registry fill the
+// width of its first column.
+Result<bool> has_keys(uint32_t uid) {
+  const auto table = read_table("/proc/key-users", keyctl(kNoOperation, 0, 0));
+  if (!table) return table.error();
+  return line_field(*table, std::to_string(uid)).has_value();
+}
+
 Result<void> remove_leftovers_of(uint32_t uid, int cancel_fd) {
   const auto found = find_leftovers(uid);
   if (!found) return found.error();
@@ -216,11 +221,6 @@ Result<void> remove_leftovers_of(uint32_t uid, int cancel_fd) {
   if (auto done = about("what is in `/dev/shm`", uid, remove_owned(found->memory, uid, cancel_fd)); !done)
     return done;
   return found->keys ? about("the keys", uid, await_freed_keys(uid)) : Result<void>();
-}
-
-bool has_leftovers(uint32_t uid) {
-  const auto found = find_leftovers(uid);
-  return found && (found->keys || !found->objects.empty());
 }
 
 std::string why_leftovers_are_hidden() {

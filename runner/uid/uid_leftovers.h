@@ -22,8 +22,8 @@ namespace isogate {
 // kernel.keys.gc_delay seconds), or closed it to everybody (until the machine restarts). Any thread.
 Result<void> remove_leftovers_of(uint32_t uid, int cancel_fd);
 
-// Whether it has System V objects or keys, whoever left them: do not assign it. False where they are hidden.
-bool has_leftovers(uint32_t uid);
+// Whether the kernel still has keys of it: do not assign it. ISOGATE_UNAVAILABLE where that is hidden.
+Result<bool> has_keys(uint32_t uid);
 
 // Why they could not all be found here, with what to do; empty: they can.
 std::string why_leftovers_are_hidden();

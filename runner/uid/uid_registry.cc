@@ -235,7 +235,10 @@ Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_
     if (contains(reserved, uid)) continue;
     const auto owner = read_state_file(uids->get(), std::to_string(uid));
     if (!owner) return owner.error();
-    if (!owner->has_value() && (uid_runs(uid) || has_account(uid) || has_leftovers(uid))) continue;
+    if (!owner->has_value() && (uid_runs(uid) || has_account(uid))) continue;
+    const auto keys = owner->has_value() ? false : has_keys(uid);
+    if (!keys && keys.error().status != ISOGATE_UNAVAILABLE) return keys.error();
+    if (keys && *keys) continue;
     auto ours = take(uids->get(), uid, sandbox_id);
     if (!ours) return ours.error();
     if (*ours) return uid;

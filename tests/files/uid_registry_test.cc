@@ -1,10 +1,9 @@
 #include "runner/uid/uid_registry.h"
 
 #include <fcntl.h>
+#include <linux/keyctl.h>
 #include <signal.h>
-#include <sys/ipc.h>
 #include <sys/resource.h>
-#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -14,6 +13,7 @@
 #include <set>
 
 #include "runner/cgroup/cgroup_detect.h"
+#include "runner/uid/uid_leftovers.h"
 #include "tests/eventually.h"
 #include "tests/files/box.h"
 #include "tests/own_machine.h"
@@ -222,16 +222,15 @@ TEST_F(Uids, ThatRunSomethingAreNotGiven) {
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted_);
 }
 
-TEST_F(UidsOfRoot, ThatHaveSharedMemoryAreNotGiven) {
-  const int memory = ::shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
-  ASSERT_GE(memory, 0);
-  shmid_ds segment{};
-  segment.shm_perm.uid = segment.shm_perm.gid = wanted_;
-  EXPECT_EQ(::shmctl(memory, IPC_SET, &segment), 0);
+TEST_F(UidsOfRoot, ThatHaveKeysAreNotGiven) {
+  const auto key = ::syscall(SYS_add_key, "user", "isogate-test", "x", 1, KEY_SPEC_PROCESS_KEYRING);
+  if (key < 0) GTEST_SKIP() << "no keys can be made here";
+  ASSERT_EQ(::syscall(SYS_keyctl, KEYCTL_CHOWN, key, wanted_, -1), 0) << errno;
   const auto other = registry().assign(id_of(1), "agent");
-  EXPECT_EQ(::shmctl(memory, IPC_RMID, nullptr), 0);
+  EXPECT_EQ(::syscall(SYS_keyctl, KEYCTL_UNLINK, key, KEY_SPEC_PROCESS_KEYRING), 0) << errno;
   ASSERT_OK(other);
   EXPECT_NE(*other, wanted_);
+  EXPECT_TRUE(eventually(20, [&] { return *has_keys(wanted_) == false; }));
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted_);
 }
 
