@@ -338,6 +338,7 @@ void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool clien
   if (reply.status == ISOGATE_OK) return;
   lease.note(reply.status);
   ApiError error = from_backend(reply.error());
+  error.of_file = true;
   if (reply.status == ISOGATE_LOST)
     error.message = "contact with the backend was lost during the call: " + reply.message;
   throw error;
@@ -349,6 +350,7 @@ Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply,
     co_return throw_unless_ok(app, lease, reply);
   app.backends.judge(*lease.backend, lease.sandbox->row, reply);
   ApiError error = from_backend(reply.error());
+  error.of_file = true;
   const auto asked = co_await ask_for_disk(*lease.sandbox, lease.channel);
   nlohmann::ordered_json details = nlohmann::ordered_json::object();
   if (attempted) details["attempted_bytes"] = *attempted;

@@ -90,9 +90,9 @@ class Backends {
 
   // Returns when every backend has been probed or is known to be down; waits at most `limit`.
   boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit);
-  // The same for one request, but for its `capabilities`: it waits neither for backends that the request does
-  // not come to, nor for those behind the one that policy chooses. So no call is refused, or goes to another
-  // backend, while a host replaces an earlier one, and a later one delays no call.
+  // The same for one request, but for its `capabilities`: it waits neither for backends other than the one that
+  // the request names, nor for those behind the one that policy chooses. So no call is refused, or goes to
+  // another backend, while a host replaces an earlier one, and a later one delays no call.
   boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit, SelectRequest request);
 
   // From here on backend hosts end because the gateway stops: the log does not warn of it.

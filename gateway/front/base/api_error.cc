@@ -135,6 +135,12 @@ ApiError invalid_request(std::string message) {
   return {.code = Code::kInvalidRequest, .message = std::move(message)};
 }
 
+std::string ApiError::fault() const {
+  const size_t first = message.find('`'), last = message.rfind('`');
+  if (!of_file || first == last) return message;
+  return message.substr(0, first + 1) + "…" + message.substr(last);
+}
+
 ApiError from_backend(const Error& error) {
   if (error.status == ISOGATE_RESOURCE_EXHAUSTED) return exhausted(error);
   ApiError made{.code = code_of(error.status), .message = error.message};

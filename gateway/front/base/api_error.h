@@ -53,11 +53,14 @@ struct ApiError {
   unsigned retry_after_sec = 0;                          // Retry-After; 0: none
   std::pair<std::string_view, std::string> header = {};  // one more of the answer; without a name: none
   bool permanent = false;  // retryable: false, although responses with this code usually are
+  bool of_file = false;    // its message may quote a path of the caller's, which no log may have
 
   [[nodiscard]] unsigned http_status() const;
   [[nodiscard]] std::string_view code_text() const;
-  // Of the gateway or its backend, and of nothing that its caller asked for.
+  // One that an operator may want to know of.
   [[nodiscard]] bool is_fault() const { return http_status() >= 500 && code != Code::kUnsupported; }
+  // The message for the log.
+  [[nodiscard]] std::string fault() const;
   [[nodiscard]] std::string body(std::string_view request_id) const;
   // The same in two parts, between which `details` belong.
   [[nodiscard]] std::string opening() const;

@@ -30,7 +30,11 @@ asio::awaitable<void> ArtifactWatch::before(Killer& killer) {
   if (listing.reply.status == ISOGATE_NOT_FOUND) co_return;
   lease_.note(listing.reply.status);
   listing.reply.message = "artifact_dir: " + listing.reply.message;
-  if (listing.reply.status != ISOGATE_OK) throw from_backend(listing.reply.error());
+  if (listing.reply.status != ISOGATE_OK) {
+    ApiError error = from_backend(listing.reply.error());
+    error.of_file = true;
+    throw error;
+  }
   if (listing.truncated) {
     throw invalid_request(too_many() + ": too many to see what is new");
   }

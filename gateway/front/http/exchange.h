@@ -64,7 +64,7 @@ class Exchange {
   void note(const ApiError& error) {
     if (!fault.empty()) return;
     error_code = error.code_text();
-    if (error.is_fault()) fault = error.message;
+    if (error.is_fault()) fault = error.fault();
   }
 
   // Empty when absent. Names are compared without case.
