@@ -28,13 +28,13 @@ install(DIRECTORY sdk/runner_link DESTINATION ${CMAKE_INSTALL_DATADIR}/isogate P
 install(DIRECTORY sdk/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/sdk)
 install(FILES sdk/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/sdk)
 # Links of the pages lead to what is installed elsewhere.
-foreach(pair IN ITEMS "configs ${CMAKE_INSTALL_FULL_DOCDIR}/examples" "deploy ${CMAKE_INSTALL_FULL_DATADIR}/isogate/deploy"
-    "sdk/plugin.map ${CMAKE_INSTALL_FULL_DATADIR}/isogate/plugin.map" "sdk/include ${CMAKE_INSTALL_FULL_INCLUDEDIR}")
-  separate_arguments(pair)
-  list(GET pair 0 name)
-  list(GET pair 1 target)
-  get_filename_component(place ${CMAKE_INSTALL_FULL_DOCDIR}/${name} DIRECTORY)
-  file(RELATIVE_PATH target ${place} ${target})
+foreach(pair IN ITEMS "configs|${CMAKE_INSTALL_FULL_DOCDIR}/examples" "deploy|${CMAKE_INSTALL_FULL_DATADIR}/isogate/deploy"
+    "sdk/plugin.map|${CMAKE_INSTALL_FULL_DATADIR}/isogate/plugin.map" "sdk/include|${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+  string(REGEX MATCH "^([^|]*)[|](.*)$" pair "${pair}")
+  set(name ${CMAKE_MATCH_1})
+  set(target ${CMAKE_MATCH_2})
+  get_filename_component(place "${CMAKE_INSTALL_FULL_DOCDIR}/${name}" DIRECTORY)
+  file(RELATIVE_PATH target "${place}" "${target}")
   install(CODE "set(place \"${CMAKE_INSTALL_DOCDIR}/${name}\")  # which may be absolute
     cmake_path(ABSOLUTE_PATH place BASE_DIRECTORY \"\${CMAKE_INSTALL_PREFIX}\")
     file(CREATE_LINK \"${target}\" \"\$ENV{DESTDIR}\${place}\" SYMBOLIC)")
