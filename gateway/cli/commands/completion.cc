@@ -93,6 +93,7 @@ std::string completion_offer(const CommandInfo& app, std::span<const std::string
   size_t arguments = 0;
   for (const std::string& word : words.first(std::max<size_t>(words.size(), 1) - 1)) {
     if (word == "--") return "programs\n";
+    if (word == "=" && awaits_value != nullptr) continue;  // bash cuts --name=value there
     if (std::exchange(awaits_value, nullptr) != nullptr) continue;
     if (const OptionInfo* option = option_named(*command, word)) {
       given.push_back(option);
