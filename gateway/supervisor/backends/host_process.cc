@@ -37,8 +37,8 @@ std::string reason_of_end(const HostProcess& process, int wait_status) {
   if (process.killed) return "backend host was killed: it " + process.kill_reason + why;
   if (process.given_up) return "backend host was given up by the front" + why;
   if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGALRM)  // host_main.cc's
-    return "backend host ended itself (SIGALRM): its plugin did not return from destroy() within " +
-           seconds_text(budget::kDestroy);
+    return "backend host was ended by SIGALRM: its plugin did not return from destroy() within " +
+           seconds_text(budget::kDestroy) + ", or set an alarm of its own";
   std::string reason = "backend host crashed: " + describe_end(wait_status);
   if (ended_with(wait_status, 0)) reason += " (did the plugin, or a process that it forked, call exit?)";
   if (process.failed) reason += "; its last message: " + *process.failed;
