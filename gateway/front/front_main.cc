@@ -113,6 +113,14 @@ bool is_counted(const Exchange& exchange, unsigned status) {
   return exchange.principal.key_name.empty() || status == 400 || status == 429;
 }
 
+// Whether each certificate of the authorities `before` is in `now`, too.
+bool trusts_all(std::string_view now, std::string_view before) {
+  constexpr std::string_view kBegin = "-----BEGIN", kEnd = "-----END";
+  for (size_t at = 0; (at = before.find(kBegin, at)) != std::string_view::npos; at += kBegin.size())
+    if (now.find(before.substr(at, before.find(kEnd, at) - at)) == std::string_view::npos) return false;
+  return true;
+}
+
 // The log's line per request. See docs/operations.md for its fields.
 void log_request(App& app, const Exchange& exchange, std::string_view operation, const std::string& peer,
                  const RequestEnd& end) {
@@ -351,7 +359,7 @@ class Front {
     if (!made) return made.error();
     if (server_) {
       if (auto set = set_tls(tls, config.tls); !set) return set;
-      if (tls.client_ca != order_.tls.client_ca) server_->forget_certificates();
+      if (!trusts_all(tls.client_ca, order_.tls.client_ca)) server_->forget_certificates();
     }
     if (config.log.level != app_.config.log.level)
       if (auto set = log::start("front", config.log.level, ""); !set)

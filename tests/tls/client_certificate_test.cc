@@ -137,6 +137,24 @@ TEST_P(ShutOut, HoldsForOpenConnections) {
 }
 INSTANTIATE_TEST_SUITE_P(By, ShutOut, testing::Values("authority", "entry"));
 
+TEST_F(ClientCertificates, GoOnWhereAnAuthorityIsAdded) {
+  const std::string own = read_whole(authority_.certificate());
+  const std::string authorities = authority_.directory().file("clients-ca.pem", own);
+  start("client_ca: " + authorities + ", " + kClients);
+  authority_.sign("dns", sans_.at("dns"));
+  const std::string script = authority_.directory().file("twice.py", kTwice), go = authority_.file("go");
+  Program client({"python3", script, gateway().port(), authority_.certificate(), authority_.file("dns.pem"),
+                  authority_.file("dns.key"), go},
+                 {});
+  ASSERT_TRUE(client.wait_for_output("first 200", 20)) << client.result.err;
+  const Authority other("another authority");
+  (void)authority_.directory().file("clients-ca.pem", read_whole(other.certificate()) + own);
+  hang_up("\"event\":\"reloaded\"");
+  (void)authority_.directory().file("go", "");
+  EXPECT_TRUE(client.wait_for_output("second 200", 20)) << client.result.out << client.result.err;
+  EXPECT_TRUE(client.wait_for_output("same", 20)) << client.result.out;
+}
+
 // Connects, and begins the handshake once a file exists.
 constexpr const char* kLate = R"(
 import os, socket, ssl, sys, time
