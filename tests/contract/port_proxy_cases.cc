@@ -177,7 +177,7 @@ void a_removed_key_reaches_no_port_any_more(World& w) {
   const std::string beta = "keys:\n  - {name: beta, tenant: beta, sha256: " + sha256_hex(key_of('B')) + "}\n";
   site.gateway->reload(options_for(w.backend, w.starter, beta + kDomain + named).yaml);
   EXPECT_TRUE(ends_with_a_reset(passing));
-  EXPECT_GE(waiting.read_response().status, 400);
+  EXPECT_EQ(waiting.read_response().status, 401);
 }
 
 void a_strangers_host_name_is_not_there(World& w) {

@@ -530,6 +530,7 @@ class ArchiveUpload {
 
   Task<void> begin_member(const TarMember& member) {
     using Kind = TarMember::Kind;
+    exchange_.check_admitted();
     entry_ = member.name;
     const std::string path = place_of(member.name);
     switch (member.kind) {

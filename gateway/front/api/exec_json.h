@@ -28,9 +28,10 @@ void trim_cut_beginning(std::string& kept);
 // too late to refuse.
 class Captured : public Output {
  public:
-  Captured(uint64_t cap, ByteShare& memory) : cap_(cap), memory_(memory) {}
+  Captured(uint64_t cap, Exchange& exchange) : cap_(cap), exchange_(exchange) {}
   Task<void> started(const ExecAnswer&) override {
-    memory_.add(2 * cap_);
+    exchange_.check_admitted();
+    exchange_.memory.add(2 * cap_);
     co_return;
   }
   Task<void> bytes(bool error, std::string_view data) override {
@@ -44,7 +45,8 @@ class Captured : public Output {
 
   // Gives back what was claimed and not used.
   const KeptOutput& ended(const ExecAnswer& answer) {
-    memory_.hold(memory_.bytes() - 2 * cap_ + kept_.out.size() + kept_.error.size());
+    ByteShare& memory = exchange_.memory;
+    memory.hold(memory.bytes() - 2 * cap_ + kept_.out.size() + kept_.error.size());
     if (kept_.out.size() < answer.stdout_bytes) trim_cut_end(kept_.out);
     if (kept_.error.size() < answer.stderr_bytes) trim_cut_end(kept_.error);
     return kept_;
@@ -52,7 +54,7 @@ class Captured : public Output {
 
  private:
   uint64_t cap_;
-  ByteShare& memory_;
+  Exchange& exchange_;
   KeptOutput kept_;
 };
 

@@ -233,6 +233,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
         silence_(executor) {}
 
   asio::awaitable<void> started(const ExecAnswer& so_far) override {
+    exchange_.check_admitted();
     exchange_.memory.add(framer_.most_bytes());
     so_far_ = so_far;
     start_ = start_event(so_far) + "\n";
@@ -364,7 +365,7 @@ Task<ParsedExec> read_exec(App& app, Exchange& exchange) {
 Task<void> handle_exec(App& app, Exchange& exchange) {
   ParsedExec parsed = co_await read_exec(app, exchange);
   if (parsed.long_lived) co_return co_await start_long_exec(app, exchange, std::move(parsed));
-  Captured captured(parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes), exchange.memory);
+  Captured captured(parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes), exchange);
   Killer& killer = exchange.watch_client();
   const ExecAnswer answer = co_await run_exec(app, parsed.spec, captured, killer, exchange.memory);
   const KeptOutput& kept = captured.ended(answer);

@@ -309,11 +309,13 @@ Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpe
   const auto exec = std::make_shared<LongExec>(app, std::move(spec), std::move(memory));
   asio::co_spawn(app.executor, exec->run(), asio::detached);
   Killer& client = exchange.watch_client();
-  const OnKill on_kill(client, [exec] {
+  const auto give_up = [exec] {
     if (!exec->taken()) exec->kill();
     exec->changes().notify();
-  });
+  };
+  const OnKill on_kill(client, give_up), on_removal(exchange.unadmitted, give_up);
   co_await exec->changes().until([&] { return exec->taken() || exec->ended(); });
+  if (!exec->taken()) exchange.check_admitted();
   if (client.killed() && !exec->taken()) throw ClientGone{};
   co_return exec;
 }

@@ -359,6 +359,7 @@ Task<void> handle_proxy(App& app, Exchange& exchange) {
   }
   app.metrics.port_ended(port->backend(), port->sent(), port->received());
   if (failure) {
+    if (!exchange.begun()) exchange.check_admitted();
     try {
       std::rethrow_exception(failure);
     } catch (const PortBroken& broken) {

@@ -176,7 +176,7 @@ Task<std::string> ask_for_home(App& app, Exchange& exchange, const std::string& 
   spec.shown = "where is HOME";
   spec.timeout_sec = static_cast<double>(kFirstExecWithin.count());
   spec.existing = true;  // one that is being ended must not come back as another
-  Captured captured(kMostSaid, exchange.memory);
+  Captured captured(kMostSaid, exchange);
   const ExecAnswer answer = co_await run_exec(app, spec, captured, exchange.watch_client(), exchange.memory);
   auto [home, error] = captured.ended(answer);
   while (home.ends_with('\n')) home.pop_back();

@@ -73,6 +73,7 @@ Task<void> write_parts(App& app, Exchange& exchange, const std::string& boundary
   std::set<std::string> names;
   const auto path = form_parameter(exchange, "path");
   while (auto part = co_await body.next()) {
+    exchange.check_admitted();
     if (part->name != "file") continue;
     if (path && !path->empty() && !written.empty())
       throw invalid_request("the body has several files, and the query one `path`");

@@ -231,7 +231,8 @@ bool Connection::still_admitted() {
   try {
     server_.hooks_.authenticate(*this, listener_, peer_uid_, peer_);
     same = principal.tenant == held.tenant;
-  } catch (const ApiError&) {
+  } catch (const ApiError& error) {  // a key of E2B's listener may name a sandbox that has just ended
+    same = error.code == Code::kSandboxNotFound && principal.tenant == held.tenant;
   }
   principal = held;
   return same;

@@ -60,6 +60,11 @@ class Exchange {
     lasting_.emplace(unadmitted, [this] { abort(); });
   }
 
+  // Before what it begins: throws ApiError once its caller is no longer admitted.
+  void check_admitted() const {
+    if (unadmitted.killed()) throw ApiError{.code = Code::kUnauthenticated, .message = kNoLongerAdmitted};
+  }
+
   // For the log: what its client gets, or would get if its answer had not begun. The first fault counts.
   void note(const ApiError& error) {
     if (!fault.empty()) return;
