@@ -116,10 +116,14 @@ bool ends_word(std::string_view text, size_t at) {
 
 // Whether the quote at `quote` may end a text around the value at `begin`: of its kind one is open there.
 bool may_end_text(std::string_view text, size_t begin, size_t quote) {
+  if (begin > kLookBack) return false;
   const auto escaped = [text](size_t at) { return at > 0 && text[at - 1] == '\\'; };
+  const auto apostrophe = [&](size_t at) {
+    return at > 0 && at + 1 < begin && word(text[at - 1]) && word(text[at + 1]);
+  };
   bool open = false;
-  for (size_t at = begin - std::min(begin, kLookBack); at < begin; ++at)
-    if (text[at] == text[quote] && escaped(at) == escaped(quote)) open = !open;
+  for (size_t at = 0; at < begin; ++at)
+    if (text[at] == text[quote] && escaped(at) == escaped(quote) && !apostrophe(at)) open = !open;
   return open;
 }
 
@@ -149,6 +153,12 @@ Span value_at(std::string_view text, size_t at, bool header) {
   return {begin, end == text.size() ? end : std::max(begin, end - 1)};
 }
 
+// \"'\", the escape of an apostrophe within a text that is itself escaped.
+bool is_escaped_pair(std::string_view text, size_t at) {
+  const std::string_view pair = text.substr(at, 5);
+  return pair.size() == 5 && is_quote(pair, 2) && pair[2] != pair[1] && pair.substr(3) == pair.substr(0, 2);
+}
+
 // The end of a value and of all parts that follow it directly: b'…', abc"def", "abc"def, 'it'\''s'.
 size_t end_of_parts(std::string_view text, const Span& value) {
   if (value.stops.empty()) return value.end;
@@ -159,13 +169,15 @@ size_t end_of_parts(std::string_view text, const Span& value) {
   char last = quotes ? text[quoted ? begin : end] : '\0';
   while (goes_on(text, begin, end, last)) {
     if (text[end] == '\\') {
-      if (is_quote(text, end + 1)) last = text[end + 1];
-      end += 2;
+      const bool opens = is_quote(text, end + 1), whole = opens && is_escaped_pair(text, end);
+      if (opens) last = text[end + (whole ? 2 : 1)];
+      end += whole ? 5 : 2;
       continue;
     }
     size_t close = is_quote(text, end) ? closing(text, end) : end;
     if (close == text.size() && !quotes) close = end;  // the apostrophe of a word
-    if (close > end) last = text[close == end + 2 && is_quote(text, end + 1) ? end + 1 : end];
+    if (close > end) last = text[end];
+    if (close == end + 2 && is_quote(text, end + 1)) last = text[end + 1];
     end = close + 1;
   }
   return std::min(end, text.size());

@@ -31,7 +31,7 @@ constexpr size_t kMaxArguments =
 constexpr size_t kMaxArgumentCount = 100000;
 constexpr size_t kMaxEnv = 4096;
 constexpr size_t kShown = 200;
-constexpr size_t kLookedAt = 4096;  // of an argv, whole arguments
+constexpr size_t kLookedAt = 4096;  // of each argument, and after so much no further one
 constexpr std::string_view kPtyFields[] = {"cols", "rows"};
 
 // What follows the name of a secret in an argv is one value, whatever spaces are in it.
@@ -179,7 +179,8 @@ std::string journal_text(std::span<const std::string> arguments) {
   std::string text;
   for (size_t i = 0; i < arguments.size() && text.size() < kLookedAt; ++i) {
     if (i > 0) text += ' ';
-    text += arguments.size() == 1 ? arguments[i] : without_value(arguments, i);
+    text += std::string_view(arguments.size() == 1 ? arguments[i] : without_value(arguments, i))
+                .substr(0, kLookedAt);
   }
   return printable(redact(text), kShown);
 }
