@@ -461,7 +461,8 @@ Error for_caller(const std::system_error& e, isogate_str path) {
   const isogate_status status = is_errno ? StatusOf(os_errno) : ISOGATE_IO;
   const isogate_host* host = log_host;
   if (host == nullptr) return Error(status, e.what(), os_errno);
-  const bool callers = StatusOf != own_status_of && status != ISOGATE_IO && status != ISOGATE_RESOURCE_EXHAUSTED;
+  const bool callers = StatusOf != own_status_of && status != ISOGATE_IO &&
+                       own_status_of(os_errno) != ISOGATE_RESOURCE_EXHAUSTED;  // such as EMFILE: the host's
   Host(*host).log(callers ? ISOGATE_LOG_DEBUG : ISOGATE_LOG_WARN, e.what());
   std::string message = e.code().message();
   if (path.len > 0) message.append(": `").append(view(path)).append("`");
