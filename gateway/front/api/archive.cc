@@ -139,7 +139,7 @@ class ArchiveDownload {
       co_await exchange_.write(out_);
       co_await exchange_.finish();
     } catch (const ApiError& error) {
-      cut(error.message);
+      cut(error.fault());
     }
   }
 
@@ -241,7 +241,7 @@ class ArchiveDownload {
   Task<void> send_file() {
     const std::string& path = target_.path;
     const Reason reason = co_await send_checked(path.substr(path.find_last_of('/') + 1), path);
-    if (!reason.empty()) cut("`" + printable(path, 200) + "`: " + std::string(reason));
+    if (!reason.empty()) cut("the file: " + std::string(reason));
   }
 
   Task<void> send_tree(const Entry& top) {
@@ -379,7 +379,7 @@ class ArchiveDownload {
         reply = co_await read->reply();
         throw_unless_ok(app_, lease_, reply, client_.killed());
         if (!are_same(std::get<Entry>(reply.value), entry))
-          cut("`" + printable(path, 200) + "` was changed while it was read");
+          cut("a file was changed while it was read");
         co_await send_bytes(*read, 1);
       }
       writer_.end_file();

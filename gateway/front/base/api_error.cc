@@ -136,9 +136,10 @@ ApiError invalid_request(std::string message) {
 }
 
 std::string ApiError::fault() const {
-  const size_t first = message.find('`'), last = message.rfind('`');
-  if (!of_file || first == last) return message;
-  return message.substr(0, first + 1) + "…" + message.substr(last);
+  const size_t first = message.find('`');
+  if (!of_file || first == std::string::npos) return message;
+  const bool cut = std::count(message.begin(), message.end(), '`') % 2 != 0;  // within a long one
+  return message.substr(0, first) + "`…`" + (cut ? "" : message.substr(message.rfind('`') + 1));
 }
 
 ApiError from_backend(const Error& error) {
