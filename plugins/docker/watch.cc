@@ -92,9 +92,8 @@ void Watch::follow() {
     const std::string id =
         of_network ? text_at(member(actor, "Attributes"), "container") : text_at(actor, "ID");
     const std::string what = text_at(event, "Action");
-    const bool ended = what == "die" || what == "died";
-    const bool changed = what == "update" || what == "connect" || what == "disconnect";
-    if (ended || changed || what == "destroy" || what == "remove") look(id, ended);
+    const bool ended = what == "die" || what == "died" || what == "destroy" || what == "remove";
+    if (ended || what == "update" || what == "connect" || what == "disconnect") look(id, ended);
   }
 }
 
@@ -108,10 +107,15 @@ void Watch::look(const std::string& id, bool ended) {
     name = found->second.name;
     shape = found->second.shape;
   }
-  const ContainerState now = look_at(services_.engine, {}, id, Budget(Budget::kUsual, end_.get()));
-  std::string how = how_it_ended(now);
-  if (how.empty() && ended) how = "its container ended";  // and was started again
-  const bool changed = how.empty() && now.shape != shape;
+  std::string how = ended ? "its container ended" : "";  // perhaps to be started again
+  bool changed = false;
+  try {
+    const ContainerState now = look_at(services_.engine, {}, id, Budget(Budget::kUsual, end_.get()));
+    if (std::string more = how_it_ended(now); !more.empty()) how = std::move(more);
+    changed = how.empty() && now.shape != shape;
+  } catch (const sdk::Error&) {
+    if (!ended || is_signalled(end_.get())) throw;
+  }
   if (changed) how = "its container's settings were changed from outside";
   if (how.empty()) return;
   report_end(id, how);
@@ -124,7 +128,16 @@ void Watch::take_stock() {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, each] : watched_) all.push_back(id);
   }
-  for (const std::string& id : all) look(id, false);
+  std::exception_ptr failure;  // of one, which must not hide the ends of others
+  for (const std::string& id : all) {
+    try {
+      look(id, false);
+    } catch (const sdk::Error&) {
+      if (is_signalled(end_.get())) throw;
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 void Watch::report_end(const std::string& id, const std::string& how) {
