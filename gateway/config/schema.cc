@@ -191,25 +191,43 @@ void compile(const Plain& schema, valijson::Schema& rules) {
   parser.populateSchema(Adapter(schema), rules);
 }
 
-// Where keys are named and nothing is said of others; none: nowhere.
-std::optional<std::string> open_object(const Plain& rule, const std::string& path) {
-  if (!rule.is_object()) return std::nullopt;
-  if (rule.contains("properties") && !rule.contains("additionalProperties")) return path;
-  for (const char* named : {"properties", "definitions"}) {
-    if (!rule.contains(named) || !rule[named].is_object()) continue;
-    for (const auto& [key, value] : rule[named].items())
-      if (auto found = open_object(value, path + "." + key)) return found;
+// Where keys are named and nothing is said of others; none: nowhere. Alternatives are not looked into.
+std::optional<std::string> open_object(const Plain& schema, const Plain* rule, const std::string& path,
+                                       std::set<const Plain*>& seen) {
+  rule = find_rule(schema, rule, {});
+  if (rule == nullptr || !seen.insert(rule).second) return std::nullopt;
+  if (rule->contains("properties") && !rule->contains("additionalProperties")) return path;
+  for (const char* named : {"properties", "patternProperties"}) {
+    if (!rule->contains(named) || !(*rule)[named].is_object()) continue;
+    for (const auto& [key, value] : (*rule)[named].items())
+      if (auto found = open_object(schema, &value, path + "." + key, seen)) return found;
   }
-  return rule.contains("items") ? open_object(rule["items"], path + "[]") : std::nullopt;
+  if (rule->contains("additionalProperties"))
+    if (auto found = open_object(schema, &(*rule)["additionalProperties"], path + ".*", seen)) return found;
+  return rule->contains("items") ? open_object(schema, &(*rule)["items"], path + "[]", seen) : std::nullopt;
+}
+
+// It, or each of its alternatives, says what becomes of other keys.
+bool is_closed(const Plain& schema, const Plain* rule, std::set<const Plain*>& seen) {
+  rule = find_rule(schema, rule, {});
+  if (rule == nullptr || !seen.insert(rule).second) return false;
+  if (rule->contains("additionalProperties")) return true;
+  for (const char* any : {"oneOf", "anyOf"}) {
+    if (!rule->contains(any) || !(*rule)[any].is_array() || (*rule)[any].empty()) continue;
+    const auto closed = [&](const Plain& one) { return is_closed(schema, &one, seen); };
+    if (std::all_of((*rule)[any].begin(), (*rule)[any].end(), closed)) return true;
+  }
+  return false;
 }
 
 Result<void> check_closed(const Plain& schema, const std::string& what) {
-  const Plain* root = find_rule(schema, &schema, {});
-  const bool closed = root != nullptr && root->contains("additionalProperties");
-  const auto open = closed ? open_object(schema, "config") : std::optional<std::string>("config");
+  std::set<const Plain*> alternatives, rules;
+  const auto open = is_closed(schema, &schema, alternatives) ? open_object(schema, &schema, "config", rules)
+                                                             : std::optional<std::string>("config");
   if (!open) return {};
   return invalid(what + ": its JSON Schema accepts any key in `" + *open +
-                 "`, so that a mistyped one would be ignored: add \"additionalProperties\": false there");
+                 "`, so that a mistyped one would be ignored: add \"additionalProperties\" there, false or "
+                 "what other keys may be");
 }
 
 Error broken_schema(const std::string& what, const std::string& why) {

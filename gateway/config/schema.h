@@ -15,7 +15,7 @@ Result<void> validate_json(const std::string& schema, const std::string& documen
 
 // Whether the schema itself can be used: compiles it and all its patterns, and applies it to `{}`. The
 // document, and each object in it whose keys the schema names, must say what becomes of other keys
-// (`additionalProperties`): none is ignored by oversight. Does not return for a schema that refers to itself
+// (`additionalProperties`): none is ignored by oversight. Nested alternatives are not looked into. Does not return for a schema that refers to itself
 // without end: for a process that may die of it.
 Result<void> check_schema(const std::string& schema, const std::string& what);
 

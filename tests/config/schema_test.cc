@@ -113,6 +113,10 @@ TEST(SchemaCheck, AcceptsNoMistypedKeyByOversight) {
   EXPECT_EQ(
       refusal(R"({"$ref": "#/definitions/all", "definitions": {"all": {"additionalProperties": false}}})"),
       "fits");
+  EXPECT_EQ(refusal(R"({"oneOf": [{"properties": {"a": {}}, "additionalProperties": false}]})"), "fits");
+  EXPECT_EQ(
+      refusal(R"({"additionalProperties": false, "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}})"),
+      "fits");
   const std::pair<const char*, const char*> open[] = {
       {"{}", "`config`"},
       {R"({"type": "object", "properties": {"a": {}}})", "`config`"},
@@ -121,7 +125,11 @@ TEST(SchemaCheck, AcceptsNoMistypedKeyByOversight) {
       {R"({"additionalProperties": false, "properties": {"a": {"properties": {"b": {}}}}})", "`config.a`"},
       {R"({"additionalProperties": false, "properties": {"a": {"items": {"properties": {"b": {}}}}}})",
        "`config.a[]`"},
-      {R"({"additionalProperties": false, "definitions": {"d": {"properties": {"b": {}}}}})", "`config.d`"}};
+      {R"({"additionalProperties": false, "properties": {"d": {"$ref": "#/definitions/d"}},
+           "definitions": {"d": {"properties": {"b": {}}}}})",
+       "`config.d`"},
+      {R"({"additionalProperties": {"properties": {"b": {}}}})", "`config.*`"},
+      {R"({"oneOf": [{"additionalProperties": false}, {"properties": {"b": {}}}]})", "`config`"}};
   for (const auto& [schema, where] : open)
     EXPECT_THAT(refusal(schema),
                 HasSubstr("plugin `x`: its JSON Schema accepts any key in " + std::string(where)))
