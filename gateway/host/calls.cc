@@ -23,20 +23,23 @@ Error left_out(const Description& description, const char* verb) {
                      "` has no such function");
 }
 
-// What the plugin has under this id, with this function; ISOGATE_UNSUPPORTED if it cannot `verb`. Any other
+// What the plugin has under this id, with these functions; ISOGATE_UNSUPPORTED if it cannot `verb`. Any other
 // member is null where an older plugin does not have it.
-template <typename T, typename Function>
-Result<T> extension(const Instance& instance, const char* id, const char* verb, Function T::*function) {
+template <typename T, typename... Functions>
+Result<T> extension(const Instance& instance, const char* id, const char* verb, Functions T::*... functions) {
   const auto get = instance.api().get_extension;
   const auto* found = static_cast<const T*>(get == nullptr ? nullptr : get(instance.get(), id));
   if (found == nullptr) return left_out(instance.description(), verb);
   const T own = import_struct(found);
-  if (own.*function == nullptr) return plugin_defect("its " + std::string(id) + " lacks a function");
+  if (((own.*functions == nullptr) || ...))
+    return plugin_defect("its " + std::string(id) + " lacks a function");
   return own;
 }
 
-// probe() may claim no more than the descriptor does, and nothing without the evidence for it.
-Result<Value> take_probe(const isogate_probe& probe, const Description& description) {
+// probe() may claim no more than the descriptor does, no extension that is not there, and nothing without the
+// evidence for it.
+Result<Value> take_probe(const isogate_probe& probe, const Instance& instance) {
+  const Description& description = instance.description();
   if (probe.verdict < ISOGATE_PROBE_AVAILABLE || probe.verdict > ISOGATE_PROBE_UNAVAILABLE)
     return plugin_defect("probe() answered with the unknown verdict " + std::to_string(probe.verdict));
   if (!known_isolation(probe.isolation) || !known_locality(probe.locality))
@@ -49,6 +52,10 @@ Result<Value> take_probe(const isogate_probe& probe, const Description& descript
   if (const uint64_t more = claimed & ~description.capabilities; more != 0)
     return plugin_defect("probe() claims what the plugin's descriptor does not: " +
                          join(capability_names(more), ", "));
+  const auto kept = extension(instance, ISOGATE_EXEC_EXTENSION, "keep execs", &isogate_kept_execs::start,
+                              &isogate_kept_execs::rejoin);
+  if ((claimed & ISOGATE_CAP_KEPT_EXECS) != 0 && !kept)
+    return plugin_defect("probe() claims kept_execs, but " + kept.error().message);
   const bool serves = probe.verdict != ISOGATE_PROBE_UNAVAILABLE;
   if (const std::string claim = unmeasured(probe.isolation, claimed); serves && !claim.empty())
     return plugin_defect("probe() claims " + claim + " without evidence");
@@ -186,7 +193,7 @@ Result<Value> Calls::serve(const ipc::ProbeCall& call) {
   probe.struct_size = sizeof probe;
   isogate_status status = instance_.api().probe(instance_.get(), &abi.call, &probe, &abi.error);
   if (auto probed = taken(status, abi); !probed) return probed.error();
-  return take_probe(probe, instance_.description());
+  return take_probe(probe, instance_);
 }
 
 Result<Value> Calls::serve(const ipc::PingCall&) { return Value(); }

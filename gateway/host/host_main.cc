@@ -162,7 +162,6 @@ std::optional<Failure> prepare(const Start& start, std::unique_ptr<Instance>& in
     if (policy) return Failure{made.error(), std::nullopt};
     return blame(start.backend.config_json == "{}" ? "" : "config", made.error());
   }
-  if (auto checked = (*made)->check_extensions(); !checked) return blame("plugin", checked.error());
   instance = std::move(*made);
   return std::nullopt;
 }

@@ -5,7 +5,6 @@
 #include "gateway/config/schema.h"
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
-#include "isogate/kept_exec.h"
 #include "lib/capabilities.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -147,18 +146,6 @@ Result<void> Instance::make() {
 
 Instance::~Instance() {
   if (made_ != nullptr) api().destroy(made_);
-}
-
-Result<void> Instance::check_extensions() const {
-  if ((description().capabilities & ISOGATE_CAP_KEPT_EXECS) == 0) return {};
-  const auto* found =
-      static_cast<const isogate_kept_execs*>(api().get_extension(made_, ISOGATE_EXEC_EXTENSION));
-  const isogate_kept_execs own = found == nullptr ? isogate_kept_execs{} : import_struct(found);
-  if (own.start != nullptr && own.rejoin != nullptr) return {};
-  return invalid("plugin `" + description().id + "` " + description().version +
-                 " claims the capability `kept_execs`, and its get_extension() has no " +
-                 ISOGATE_EXEC_EXTENSION +
-                 " with start and rejoin: return an isogate_kept_execs, or do not claim the capability");
 }
 
 ipc::Hello Instance::hello() const {

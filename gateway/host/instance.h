@@ -40,8 +40,6 @@ class Instance {
   [[nodiscard]] const BackendConfig& settings() const { return backend_; }
   [[nodiscard]] isogate_backend* get() const { return made_; }
   [[nodiscard]] ipc::Hello hello() const;  // the caller fills in the counts
-  // Whether the extensions that its descriptor claims are there: only a created backend has them.
-  [[nodiscard]] Result<void> check_extensions() const;
 
  private:
   Instance(ImportedPlugin plugin, Config config, BackendConfig backend, HostPaths places);

@@ -54,13 +54,13 @@ Result<std::string> encode_record(const isogate_record* given) {
 }  // namespace
 
 Result<ipc::Entry> entry_of(const isogate_entry& entry, std::string_view function, std::string name) {
-  const std::string answered = std::string(function) + "() answered with an entry of ";
-  if (entry.type < ISOGATE_ENTRY_REGULAR || entry.type > ISOGATE_ENTRY_OTHER)
-    return plugin_defect(answered + "the unknown type " + std::to_string(entry.type));
-  const bool unknown = entry.size == ISOGATE_SIZE_UNKNOWN && function == "read";
-  if (entry.size > INT64_MAX && !unknown)
-    return plugin_defect(answered + std::to_string(entry.size) + " bytes, which no file has");
-  return ipc::Entry{entry.type, entry.mode & 07777, entry.size, entry.mtime_ns, std::move(name)};
+  const bool known = entry.type >= ISOGATE_ENTRY_REGULAR && entry.type <= ISOGATE_ENTRY_OTHER;
+  const bool unknown_size = entry.size == ISOGATE_SIZE_UNKNOWN && function == "read";
+  if (entry.type == ISOGATE_ENTRY_REGULAR && entry.size > INT64_MAX && !unknown_size)
+    return plugin_defect(std::string(function) + "() answered with a file of " + std::to_string(entry.size) +
+                         " bytes, which none has");
+  return ipc::Entry{known ? entry.type : ISOGATE_ENTRY_OTHER, entry.mode & 07777, entry.size, entry.mtime_ns,
+                    std::move(name)};
 }
 
 ItemSink::ItemSink(int out, int cancel_fd) : out_(out), cancel_(cancel_fd) { make_non_blocking(out_); }

@@ -12,9 +12,9 @@
 
 namespace isogate {
 
-// An entry that `function` of a plugin filled in, whose name has been checked. A defect of the plugin: its
-// type is unknown, or its size is more than a file can have; of one that was read it may be
-// ISOGATE_SIZE_UNKNOWN.
+// An entry that `function` of a plugin filled in, whose name has been checked. An unknown type, perhaps of a
+// later version, becomes ISOGATE_ENTRY_OTHER. A defect of the plugin: more bytes than a file can have; of one
+// that was read they may be ISOGATE_SIZE_UNKNOWN.
 Result<ipc::Entry> entry_of(const isogate_entry& entry, std::string_view function, std::string name = {});
 
 class ItemSink {

@@ -348,9 +348,8 @@ static isogate_status fixture_list(isogate_sandbox* sandbox, const isogate_call*
     isogate_entry entry = {sizeof entry, ISOGATE_ENTRY_REGULAR, 0644, 0, 1, 2, {"../../x", 7}};
     return sink->add(sink->ctx, &entry);
   }
-  if (is(request->path, "nested") || is(request->path, "odd") || is(request->path, "nameless")) {
+  if (is(request->path, "nested") || is(request->path, "nameless")) {
     isogate_entry entry = {sizeof entry, ISOGATE_ENTRY_REGULAR, 0644, 0, 1, 2, {"a/b", 3}};
-    if (is(request->path, "odd")) entry.type = 77;
     if (is(request->path, "nameless")) entry.name.len = 0;
     return sink->add(sink->ctx, &entry);
   }

@@ -94,15 +94,6 @@ TEST_F(Start, NamesTheSettingThatIsWrong) {
   EXPECT_EQ(plugin.mistaken_setting(), "plugin");
 }
 
-TEST_F(Start, RefusesAPluginThatClaimsAnExtensionThatItDoesNotHave) {
-  const BackendConfig backend = fixture_backend("keeps_nothing");
-  expect_failure(
-      backend,
-      HasSubstr("claims the capability `kept_execs`, and its get_extension() has no isogate.exec/1"));
-  HostProcess plugin(backend);
-  EXPECT_EQ(plugin.mistaken_setting(), "plugin");
-}
-
 TEST_F(Start, HoldsNoDescriptorButItsSockets) {
   if (::geteuid() != 0) GTEST_SKIP() << "a host's descriptors can be listed by root only";
   HostProcess host(fixture_backend("good"));

@@ -1,9 +1,8 @@
 /* isogate extension "isogate.exec/1": execs that outlive their host. The next host finds them again. The rules
  * of backend.h apply.
  *
- * A plugin whose descriptor has ISOGATE_CAP_KEPT_EXECS returns a struct isogate_kept_execs from get_extension()
- * of every backend, else the gateway does not start. Its programs end when they are cancelled, when their sandbox
- * ends, or after `grace_sec` without a host.
+ * A backend with ISOGATE_CAP_KEPT_EXECS returns a struct isogate_kept_execs from get_extension(). Its programs
+ * end when they are cancelled, when their sandbox ends, or after `grace_sec` without a host.
  */
 #ifndef ISOGATE_KEPT_EXEC_H
 #define ISOGATE_KEPT_EXEC_H
