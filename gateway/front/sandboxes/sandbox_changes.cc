@@ -419,10 +419,13 @@ asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, 
 // the same, files may remain: that is no success, but the agent goes on with what is there.
 asio::awaitable<void> SandboxChanges::expect_purged(Sandbox& sandbox, Backend& backend,
                                                     const std::string& request_id) {
-  if (co_await attach_to_close(sandbox, backend, request_id) != ISOGATE_OK) co_return sandbox.closed();
+  const isogate_status found = co_await attach_to_close(sandbox, backend, request_id);
+  if (found == ISOGATE_NO_SANDBOX) co_return sandbox.closed();
   sandbox.closing = ISOGATE_CLOSE_STOP;
-  const ipc::Reply stopped = co_await close_in(sandbox, sandbox.open_in->hold(), request_id);
-  if (stopped.status != ISOGATE_OK) throw from_backend(stopped.error());
+  if (found == ISOGATE_OK) {
+    const ipc::Reply stopped = co_await close_in(sandbox, sandbox.open_in->hold(), request_id);
+    if (stopped.status != ISOGATE_OK) throw from_backend(stopped.error());
+  }
   log::error("purge_contradicted",
              {{"sandbox_id", sandbox.row.sandbox_id}, {"backend", backend.config.name}});
   throw ApiError{
