@@ -20,7 +20,9 @@ _isogate() {
     programs) also=(-c -f) ;;
   esac
   offered=("${offered[@]:1}")
-  mapfile -t COMPREPLY < <(compgen -W "${offered[*]%%$'\t'*}" "${also[@]}" -- "${COMP_WORDS[COMP_CWORD]}")
+  local current="${COMP_WORDS[COMP_CWORD]}"
+  [[ $current == = ]] && current=
+  mapfile -t COMPREPLY < <(compgen -W "${offered[*]%%$'\t'*}" "${also[@]}" -- "$current")
 }
 complete -o filenames -o bashdefault -F _isogate isogate
 )"},
