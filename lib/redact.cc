@@ -118,12 +118,13 @@ bool ends_word(std::string_view text, size_t at) {
 bool may_end_text(std::string_view text, size_t begin, size_t quote) {
   if (begin > kLookBack) return false;
   const auto escaped = [text](size_t at) { return at > 0 && text[at - 1] == '\\'; };
-  const auto apostrophe = [&](size_t at) {
-    return at > 0 && at + 1 < begin && word(text[at - 1]) && word(text[at + 1]);
+  const auto is_apostrophe = [&](size_t at) {
+    return text[at] == '\'' && at > 0 && at + 1 < begin && word(text[at - 1]) && word(text[at + 1]);
   };
   bool open = false;
   for (size_t at = 0; at < begin; ++at)
-    if (text[at] == text[quote] && escaped(at) == escaped(quote) && !apostrophe(at)) open = !open;
+    if (text[at] == text[quote] && escaped(at) == escaped(quote) && (open || !is_apostrophe(at)))
+      open = !open;
   return open;
 }
 

@@ -217,6 +217,7 @@ bool is_closed(const Plain& schema, const Plain* rule, std::set<const Plain*>& s
     const auto closed = [&](const Plain& one) { return is_closed(schema, &one, seen); };
     if (std::all_of((*rule)[any].begin(), (*rule)[any].end(), closed)) return true;
   }
+  seen.erase(rule);
   return false;
 }
 

@@ -116,8 +116,11 @@ bool is_counted(const Exchange& exchange, unsigned status) {
 // Whether each certificate of the authorities `before` is in `now`, too.
 bool trusts_all(std::string_view now, std::string_view before) {
   constexpr std::string_view kBegin = "-----BEGIN", kEnd = "-----END";
-  for (size_t at = 0; (at = before.find(kBegin, at)) != std::string_view::npos; at += kBegin.size())
-    if (now.find(before.substr(at, before.find(kEnd, at) - at)) == std::string_view::npos) return false;
+  const std::string lines = "\n" + std::string(now);  // a block begins a line, else OpenSSL ignores it
+  for (size_t at = 0; (at = before.find(kBegin, at)) != std::string_view::npos; at += kBegin.size()) {
+    const std::string_view block = before.substr(at, before.find(kEnd, at) - at);
+    if (lines.find("\n" + std::string(block)) == std::string::npos) return false;
+  }
   return true;
 }
 

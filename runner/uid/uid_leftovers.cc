@@ -132,6 +132,13 @@ Result<Leftovers> find_leftovers(uint32_t uid) {
   return found;
 }
 
+// A directory of the uid, to which others may be about to add.
+void close_to_others(int directory, const std::string& name, uint32_t uid) {
+  const Fd opened(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info {};
+  if (opened && ::fstat(opened.get(), &info) == 0 && info.st_uid == uid) ::fchmod(opened.get(), 0700);
+}
+
 Result<void> remove_owned(const Fd& directory, uint32_t uid, int cancel_fd) {
   if (!directory) return {};
   Result<void> removed;
@@ -142,8 +149,7 @@ Result<void> remove_owned(const Fd& directory, uint32_t uid, int cancel_fd) {
     if (::fstatat(directory.get(), name.text.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno != ENOENT) removed = os_error("cannot look at an entry", errno);
     } else if (info.st_uid == uid) {
-      // Others may be about to add to it.
-      if (S_ISDIR(info.st_mode)) ::fchmodat(directory.get(), name.text.c_str(), 0700, 0);
+      close_to_others(directory.get(), name.text, uid);
       removed = remove_tree(directory.get(), name.text, cancel_fd);
     }
   });

@@ -119,6 +119,7 @@ TEST(Redact, TakesEveryQuotedPartOfAValue) {
       {"sh -c \"PASSWORD='o'\\\"'\\\"', hunter2' psql\"", "sh -c \"PASSWORD='[redacted:assignment] psql\""},
       {"don't docker run -e 'DB_PASSWORD=abc' -e 'FOO=bar' image",
        "don't docker run -e 'DB_PASSWORD=[redacted:assignment]' -e 'FOO=bar' image"},
+      {"echo 'foo'bar TOKEN=abc' s3cr3t'", "echo 'foo'bar TOKEN=[redacted:assignment]"},
       {"X_TOKEN='abc'\" s3cr3t\" x", "X_TOKEN='[redacted:assignment] x"},
       {"say \"a\"; X_TOKEN=abc\" s3cr3t\" x", "say \"a\"; X_TOKEN=[redacted:assignment] x"},
       {"don't X_TOKEN='it'\"'\"' s3cr3t' x", "don't X_TOKEN='[redacted:assignment] x"},

@@ -65,6 +65,7 @@ TEST_F(Completion, GoesByTheWordsBeforeTheCursor) {
       {{"serve", "--state-dir", ""}, "directories\n"},
       {{"serve", "--log-level=d"},
        "words\n--log-level=debug\n--log-level=info\n--log-level=warn\n--log-level=error\n"},
+      {{"serve", "--log-level", "=", "d"}, "words\ndebug\ninfo\nwarn\nerror\n"},  // as bash cuts it
       {{"serve", "--port", ""}, "words\n"},
       {{"write", ""}, "words\n"},
       {{"write", "--agent", "alice", "data.csv", ""}, "files\n"},

@@ -36,5 +36,18 @@ TEST(FromBackend, WhatIsUnavailableSaysWhenToTryAgain) {
   }
 }
 
+TEST(ApiError, OfAFileCallHasNoPathForTheLog) {
+  const auto fault = [](std::string message, bool of_file = true) {
+    return ApiError{.code = Code::kInternal, .message = std::move(message), .of_file = of_file}.fault();
+  };
+  EXPECT_EQ(fault("cannot start `isg-a`: busy", false), "cannot start `isg-a`: busy");
+  EXPECT_EQ(fault("the Engine is away"), "the Engine is away");
+  EXPECT_EQ(fault("cannot read `a`b`: Input/output error"), "cannot read `…`");
+  EXPECT_EQ(fault("cannot read `a`: Input/output error"), "cannot read `…`: Input/output error");
+  EXPECT_EQ(fault("cannot move `a` to `b`: Input/output error"), "cannot move `…`: Input/output error");
+  EXPECT_EQ(fault("Input/output error: `aaaa"), "Input/output error: `…`");
+  EXPECT_EQ(fault("Input/output error: `a`" + std::string(1000, 'a')), "Input/output error: `…`");
+}
+
 }  // namespace
 }  // namespace isogate::front

@@ -138,7 +138,8 @@ ApiError invalid_request(std::string message) {
 std::string ApiError::fault() const {
   const size_t first = message.find('`');
   if (!of_file || first == std::string::npos) return message;
-  const bool cut = std::count(message.begin(), message.end(), '`') % 2 != 0;  // within a long one
+  constexpr size_t kWhole = 900;  // a longer one may have been cut within a path
+  const bool cut = message.size() > kWhole || std::count(message.begin(), message.end(), '`') % 2 != 0;
   return message.substr(0, first) + "`…`" + (cut ? "" : message.substr(message.rfind('`') + 1));
 }
 

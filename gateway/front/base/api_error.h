@@ -53,7 +53,7 @@ struct ApiError {
   unsigned retry_after_sec = 0;                          // Retry-After; 0: none
   std::pair<std::string_view, std::string> header = {};  // one more of the answer; without a name: none
   bool permanent = false;  // retryable: false, although responses with this code usually are
-  bool of_file = false;    // its message may quote a path of the caller's, which no log may have
+  bool of_file = false;    // of a file call: its message may quote the caller's path, which no log may have
 
   [[nodiscard]] unsigned http_status() const;
   [[nodiscard]] std::string_view code_text() const;

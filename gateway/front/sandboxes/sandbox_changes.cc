@@ -431,7 +431,7 @@ asio::awaitable<void> SandboxChanges::expect_purged(Sandbox& sandbox, Backend& b
   throw ApiError{
       .code = Code::kInternal,
       .message = "files of the sandbox may remain: backend `" + backend.config.name +
-                 "` answered its purge with \"no such sandbox\", and finds it again; this is a defect of "
+                 "` answered its purge with \"no such sandbox\", and knows it still; this is a defect of "
                  "its plugin"};
 }
 
