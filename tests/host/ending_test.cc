@@ -139,7 +139,7 @@ TEST(AHostWhoseCallsDoNotEnd, SaysOfWhichBackendAndInWhichFunctions) {
   testing::internal::CaptureStderr();
   {
     HostProcess host(fixture_backend("good"));
-    EXPECT_EQ(host.first_message(), "ready");
+    host.expect_ready();
     EXPECT_EQ(host.open("one").status, ISOGATE_OK);
     host.start_exec({"stubborn", "600000"});
     EXPECT_TRUE(host.await_running(1));
