@@ -412,7 +412,7 @@ TEST(Select, WhatIsOpenIsServedWhateverProbeAndBreakerSay) {
     c.breaker_open = true;
   });
   SelectRequest request = pinned("docker");
-  expect_refused(select({busy}, {}, request), Refusal::kUnavailable, {"says unavailable", "breaker is open"});
+  expect_refused(select({busy}, {}, request), Refusal::kUnavailable, {"it is unavailable", "breaker is open"});
   request.open = true;
   expect_chosen(select({busy}, {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
   request.min_isolation = ISOGATE_ISOLATION_VM;

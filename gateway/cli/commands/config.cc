@@ -174,7 +174,7 @@ class ConfigCheck {
     const BackendConfig& config = backend.config;
     if (probe.verdict == ISOGATE_PROBE_UNAVAILABLE)
       report_.notes.push_back("backend " + config.name +
-                              ": note: its probe says unavailable: " + printable(probe.detail, 1000));
+                              ": note: it is unavailable: " + printable(probe.detail, 1000));
     const uint64_t capabilities = probe.capabilities | backend.hello->capabilities;
     if (!config.images.empty() && (capabilities & ISOGATE_CAP_IMAGE) == 0)
       warn(path + ".images", "has no effect: this backend's sandboxes have no images");
