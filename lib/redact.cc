@@ -145,7 +145,10 @@ Span value_at(std::string_view text, size_t at, bool header) {
   const size_t escape = starts(text, at, "\\") ? 1 : 0;
   if (!is_quote(text, at + escape)) {
     const std::string_view stops = header ? kLineStops : kWordStops;
-    const Span bare{at, std::min(text.find_first_of(stops, at), text.size())};
+    size_t stop = std::min(text.find_first_of(stops, at), text.size());
+    while (stop < text.size() && stop > at && text[stop - 1] == '\\' && !is_quote(text, stop))  // as in a\ b
+      stop = std::min(text.find_first_of(stops, stop + 1), text.size());
+    const Span bare{at, stop};
     const bool more = is_literal(text, bare) || goes_on(text, at, bare.end, 0);
     return {bare.begin, bare.end, {}, more ? stops : ""};
   }
@@ -209,6 +212,11 @@ Span assignment(std::string_view text, size_t at) {
     return c == '"' || c == '\'' || kWordStops.find(c) == std::string_view::npos;
   };
   const size_t word_end = value.stops.empty() ? value.end : run(text, begin, in_word, 6);
+  // 'name=a b', where the quote before the name begins a word
+  const bool in_quotes = bare && !header && !flag && at > 0 && is_quote(text, at - 1) &&
+                         text[end - 1] != text[at - 1] && (at < 2 || !word(text[at - 2]));
+  const size_t close = in_quotes ? closing(text, at - 1) : text.size();
+  if (close < text.size() && close > value.end + 1) return {begin, close - (text[close - 1] == '\\' ? 1 : 0)};
   if (prose && bare && word_end - begin < 6) return {};
   return value;
 }
