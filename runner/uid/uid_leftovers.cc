@@ -43,6 +43,7 @@ constexpr SystemV kSystemV[] = {{"/proc/sysvipc/shm", SYS_shmctl, 7, 9},
 
 struct Object {
   long control, id;
+  bool its_own;  // it made it; else another uid gave it away, and may take it back at any time
 };
 
 struct Leftovers {
@@ -77,7 +78,7 @@ Result<std::string> read_table(const char* path, long trial) {
 }
 
 Result<void> find_objects(const SystemV& kind, uint32_t uid, std::vector<Object>& found) {
-  const auto table = read_table(kind.table, remove_object({kind.control, -1}));
+  const auto table = read_table(kind.table, remove_object({kind.control, -1, false}));
   if (!table) return table.error();
   std::istringstream lines(*table);
   std::string line;
@@ -91,7 +92,8 @@ Result<void> find_objects(const SystemV& kind, uint32_t uid, std::vector<Object>
     const auto id = number(1), owner = number(kind.uid), creator = number(kind.creator);
     if (!id || !owner || !creator)
       return Error{ISOGATE_INTERNAL, 0, std::string("`") + kind.table + "` has an unknown form"};
-    if (*owner == uid || *creator == uid) found.push_back({kind.control, static_cast<long>(*id)});
+    if (*owner == uid || *creator == uid)
+      found.push_back({kind.control, static_cast<long>(*id), *creator == uid});
   }
   return {};
 }
@@ -181,7 +183,7 @@ Result<void> remove_as(uint32_t uid, const Leftovers& found) {
     if (found.keys) invalidate_keyrings(uid);
     for (const Object& object : found.objects) {
       const long removed = remove_object(object);
-      if (removed < 0 && removed != -EINVAL && removed != -EIDRM) code = removed;
+      if (removed < 0 && removed != -EINVAL && removed != -EIDRM && object.its_own) code = removed;
     }
     return {};
   });
@@ -201,10 +203,10 @@ Result<void> await_freed_keys(uint32_t uid) {
                "closed to everybody until this machine restarts"};
 }
 
-Result<void> about(const std::string& what, uint32_t uid, Result<void> result) {
+Result<void> about(const std::string& what, Result<void> result) {
   if (result) return result;
   Error error = std::move(result.error());
-  error.message = "cannot remove " + what + " of uid " + std::to_string(uid) + ": " + error.message;
+  error.message = "cannot remove " + what + " of the sandbox: " + error.message;
   return error;
 }
 
@@ -221,12 +223,12 @@ Result<bool> has_keys(uint32_t uid) {
 Result<void> remove_leftovers_of(uint32_t uid, int cancel_fd) {
   const auto found = find_leftovers(uid);
   if (!found) return found.error();
-  if (auto done = about("System V objects and keys", uid, remove_as(uid, *found)); !done) return done;
-  if (auto done = about("POSIX message queues", uid, remove_owned(found->queues, uid, cancel_fd)); !done)
+  if (auto done = about("System V objects and keys", remove_as(uid, *found)); !done) return done;
+  if (auto done = about("POSIX message queues", remove_owned(found->queues, uid, cancel_fd)); !done)
     return done;
-  if (auto done = about("what is in `/dev/shm`", uid, remove_owned(found->memory, uid, cancel_fd)); !done)
+  if (auto done = about("what is in `/dev/shm`", remove_owned(found->memory, uid, cancel_fd)); !done)
     return done;
-  return found->keys ? about("the keys", uid, await_freed_keys(uid)) : Result<void>();
+  return found->keys ? about("the keys", await_freed_keys(uid)) : Result<void>();
 }
 
 std::string why_leftovers_are_hidden() {
