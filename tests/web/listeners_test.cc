@@ -252,14 +252,74 @@ TEST_F(WebListeners, ARemovedKeyStartsNothingMore) {
   EXPECT_EQ(caller.read("got").status, 404);
 }
 
-// What a program does not read yet waits, and must not keep others from its stdin.
-TEST_F(WebListeners, ARemovedKeyLeavesStdinToTheNext) {
-  const std::string local = "allow_unisolated: true\nbackends: [{name: local}]\nkeys:\n";
-  const auto key = [](const std::string& name, char whose) {
-    return "  - {name: " + name + ", tenant: b, sha256: " + sha256_hex(tenant_key(whose)) + "}\n";
+// Two keys of one tenant, of which a reload removes one.
+class RotatedKeys : public testing::Test {
+ protected:
+  static std::string yaml(bool with_old) {
+    const auto key = [](const std::string& name, char whose) {
+      return "  - {name: " + name + ", tenant: b, sha256: " + sha256_hex(tenant_key(whose)) + "}\n";
+    };
+    return "allow_unisolated: true\nbackends: [{name: local}]\nkeys:\n" + (with_old ? key("old", 'b') : "") +
+           key("new", 'c');
+  }
+  const std::unique_ptr<Gateway> gateway_ = std::make_unique<Gateway>(yaml(true));
+  const Caller old_{gateway_->url(), tenant_key('b'), "b"}, next_{gateway_->url(), tenant_key('c'), "b"};
+};
+
+// They are answered one after another.
+TEST_F(RotatedKeys, ABatchOfARemovedOneBeginsNoFurtherCall) {
+  const auto call = [](int id, const std::string& tool, const Json& arguments) {
+    return Json{{"jsonrpc", "2.0"},
+                {"id", id},
+                {"method", "tools/call"},
+                {"params", {{"name", tool}, {"arguments", arguments}}}};
   };
-  const auto gateway = std::make_unique<Gateway>(local + key("old", 'b') + key("new", 'c'));
-  const Caller old(gateway->url(), tenant_key('b'), "b"), next(gateway->url(), tenant_key('c'), "b");
+  const Json batch = {
+      call(1, "exec", {{"command", "touch begun; until [ -e go ]; do sleep 0.05; done; echo over"}}),
+      call(2, "exec", {{"command", "touch got"}}),
+      call(3, "write_file", {{"path", "got"}, {"content", "x"}})};
+  const std::string body = batch.dump();
+  Headers headers = old_.headers();
+  headers.emplace_back("Content-Type", "application/json");
+  headers.emplace_back("Accept", "application/json, text/event-stream");
+  headers.emplace_back("MCP-Protocol-Version", "2025-03-26");
+  headers.emplace_back("Content-Length", std::to_string(body.size()));
+  HttpConnection connection(gateway_->url(), 60);
+  connection.send_request_head("POST", "/mcp/b", headers);
+  connection.send(body);
+  ASSERT_TRUE(eventually(20, [&] { return next_.read("begun").status == 200; }));
+  gateway_->reload(yaml(false));
+  ASSERT_TRUE(gateway_->logs("no_longer_admitted"));
+  ASSERT_TRUE(succeeded(next_.write("go", "")));
+  const HttpResponse answer = connection.read_response();
+  EXPECT_NE(answer.body.find("over"), std::string::npos) << "what ran has ended: " << answer.body;
+  EXPECT_NE(answer.body.find("no longer accepted"), std::string::npos) << answer.body;
+  EXPECT_EQ(next_.read("got").status, 404);
+}
+
+// Each member is a read of its own.
+TEST_F(RotatedKeys, AnArchiveOfARemovedOneHasNothingWrittenLater) {
+  ASSERT_TRUE(succeeded(next_.exec("mkdir d && head -c 30000000 /dev/urandom > d/a && echo before > d/z")));
+  HttpConnection connection(gateway_->url(), 60);
+  connection.send_request_head("GET", "/workspace/archive?agent_id=b&path=d", old_.headers());
+  ASSERT_EQ(connection.read_head().status, 200);
+  gateway_->reload(yaml(false));
+  ASSERT_TRUE(gateway_->logs("no_longer_admitted"));
+  ASSERT_TRUE(succeeded(next_.write("d/z", "written-later")));
+  std::string all;
+  EXPECT_THROW(
+      {
+        for (std::string some; !(some = connection.read_some()).empty();) all += some;
+      },
+      std::runtime_error);
+  EXPECT_GT(all.size(), 1'000'000u);
+  EXPECT_EQ(all.find("written-later"), std::string::npos);
+}
+
+// What a program does not read yet waits, and must not keep others from its stdin.
+TEST_F(RotatedKeys, ARemovedOneLeavesStdinToTheNext) {
+  const auto& gateway = gateway_;
+  const Caller &old = old_, &next = next_;
   for (const bool attached : {false, true}) {
     const Answer started = next.exec("sleep 1000", {{"background", true}, {"stdin_open", true}});
     ASSERT_EQ(started.status, 202) << started.text;
@@ -278,13 +338,13 @@ TEST_F(WebListeners, ARemovedKeyLeavesStdinToTheNext) {
       request->send(std::string(300'000, 'x'));
     }
     EXPECT_EQ(attach(next)->answer().status, 409);
-    gateway->reload(local + key("new", 'c'));
+    gateway->reload(yaml(false));
     EXPECT_TRUE(eventually(20, [&] { return attach(next)->open(); }));
     if (request) {
       EXPECT_TRUE(ends_within(*request, 20));
     }
     EXPECT_TRUE(succeeded(next.call("DELETE", path)));
-    gateway->reload(local + key("old", 'b') + key("new", 'c'));
+    gateway->reload(yaml(true));
   }
 }
 

@@ -247,6 +247,7 @@ class ArchiveDownload {
   Task<void> send_tree(const Entry& top) {
     for (size_t i = 0; i < entries_.size(); ++i) {
       watch_.check();
+      exchange_.check_admitted();
       const Entry& entry = entries_[i];
       read_ahead(i);
       Reason reason;

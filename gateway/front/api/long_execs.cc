@@ -304,6 +304,7 @@ constexpr Route kLongExecRoutes[] = {
 }  // namespace
 
 Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec, uint64_t also) {
+  exchange.check_admitted();
   ByteShare memory(app.memory, exchange.principal.tenant);
   memory.hold(spec.bytes() + also);
   const auto exec = std::make_shared<LongExec>(app, std::move(spec), std::move(memory));

@@ -149,6 +149,7 @@ Task<ToolResult> call_edit(ToolCall& call) {
   call.exchange.memory.add(edit->text.size() - count * edit->before.size() + count * edit->after.size());
   work = [edit] { edit->text = replaced(edit->text, edit->before, edit->after); };
   co_await call.app.elsewhere.run(tenant, client, std::move(work));
+  call.exchange.check_admitted();
   FileRequest writing = request;
   writing.target.flags |= ISOGATE_FILE_REPLACE;
   const std::string times = " with " + std::to_string(count) + " replaced";

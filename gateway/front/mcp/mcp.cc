@@ -179,6 +179,7 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
   bool too_many = false;
   try {
     if (exchange.watch_client().killed()) throw ClientGone{};
+    exchange.check_admitted();
     check_arguments(*tool, arguments, !exchange.agent_param.empty());
     ToolCall call{
         app,
