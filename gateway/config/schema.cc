@@ -210,8 +210,9 @@ std::optional<std::string> open_object(const Plain& schema, const Plain* rule, c
 // It, or each of its alternatives, says what becomes of other keys.
 bool is_closed(const Plain& schema, const Plain* rule, std::set<const Plain*>& seen) {
   rule = find_rule(schema, rule, {});
-  if (rule == nullptr || !seen.insert(rule).second) return false;
+  if (rule == nullptr) return false;
   if (rule->contains("additionalProperties")) return true;
+  if (!seen.insert(rule).second) return false;
   for (const char* any : {"oneOf", "anyOf"}) {
     if (!rule->contains(any) || !(*rule)[any].is_array() || (*rule)[any].empty()) continue;
     const auto closed = [&](const Plain& one) { return is_closed(schema, &one, seen); };

@@ -117,6 +117,9 @@ TEST(SchemaCheck, AcceptsNoMistypedKeyByOversight) {
   EXPECT_EQ(
       refusal(R"({"additionalProperties": false, "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}})"),
       "fits");
+  EXPECT_EQ(refusal(R"({"oneOf": [{"$ref": "#/definitions/d"}, {"anyOf": [{"$ref": "#/definitions/d"}]}],
+                        "definitions": {"d": {"additionalProperties": false}}})"),
+            "fits");
   const std::pair<const char*, const char*> open[] = {
       {"{}", "`config`"},
       {R"({"type": "object", "properties": {"a": {}}})", "`config`"},
