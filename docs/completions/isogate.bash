@@ -8,8 +8,9 @@ _isogate() {
     programs) also=(-c -f) ;;
   esac
   offered=("${offered[@]:1}")
+  [[ ${#also[@]} == 0 ]] || compopt -o filenames 2> /dev/null
   local current="${COMP_WORDS[COMP_CWORD]}"
   [[ $current == = ]] && current=
   mapfile -t COMPREPLY < <(compgen -W "${offered[*]%%$'\t'*}" "${also[@]}" -- "$current")
 }
-complete -o filenames -o bashdefault -F _isogate isogate
+complete -o bashdefault -F _isogate isogate

@@ -20,11 +20,12 @@ _isogate() {
     programs) also=(-c -f) ;;
   esac
   offered=("${offered[@]:1}")
+  [[ ${#also[@]} == 0 ]] || compopt -o filenames 2> /dev/null
   local current="${COMP_WORDS[COMP_CWORD]}"
   [[ $current == = ]] && current=
   mapfile -t COMPREPLY < <(compgen -W "${offered[*]%%$'\t'*}" "${also[@]}" -- "$current")
 }
-complete -o filenames -o bashdefault -F _isogate isogate
+complete -o bashdefault -F _isogate isogate
 )"},
     {"zsh", R"(#compdef isogate
 # zsh completion for isogate: put it as _isogate in a directory of $fpath
