@@ -279,11 +279,11 @@ TEST_F(RotatedKeys, ABatchOfARemovedOneBeginsNoFurtherCall) {
       call(2, "exec", {{"command", "touch got"}}),
       call(3, "write_file", {{"path", "got"}, {"content", "x"}})};
   const std::string body = batch.dump();
-  Headers headers = old_.headers();
-  headers.emplace_back("Content-Type", "application/json");
-  headers.emplace_back("Accept", "application/json, text/event-stream");
-  headers.emplace_back("MCP-Protocol-Version", "2025-03-26");
-  headers.emplace_back("Content-Length", std::to_string(body.size()));
+  const Headers headers = {{"Authorization", "Bearer " + tenant_key('b')},
+                           {"Content-Type", "application/json"},
+                           {"Accept", "application/json, text/event-stream"},
+                           {"MCP-Protocol-Version", "2025-03-26"},
+                           {"Content-Length", std::to_string(body.size())}};
   HttpConnection connection(gateway_->url(), 60);
   connection.send_request_head("POST", "/mcp/b", headers);
   connection.send(body);
@@ -301,6 +301,8 @@ TEST_F(RotatedKeys, ABatchOfARemovedOneBeginsNoFurtherCall) {
 TEST_F(RotatedKeys, AnArchiveOfARemovedOneHasNothingWrittenLater) {
   ASSERT_TRUE(succeeded(next_.exec("mkdir d && head -c 30000000 /dev/urandom > d/a && echo before > d/z")));
   HttpConnection connection(gateway_->url(), 60);
+  const int little = 65536;  // so that most of it waits for its reader
+  ASSERT_EQ(::setsockopt(connection.fd(), SOL_SOCKET, SO_RCVBUF, &little, sizeof little), 0);
   connection.send_request_head("GET", "/workspace/archive?agent_id=b&path=d", old_.headers());
   ASSERT_EQ(connection.read_head().status, 200);
   gateway_->reload(yaml(false));
