@@ -112,13 +112,12 @@ void Workers::trim() {
 }
 
 bool Workers::wait(std::chrono::steady_clock::time_point deadline) {
-  {
-    std::unique_lock lock(mutex_);
-    closing_ = true;
-    if (!changed_.wait_until(lock, deadline, [this] { return threads_ == 0; })) return false;
-  }
+  std::unique_lock lock(mutex_);
+  closing_ = true;
+  const bool ended = changed_.wait_until(lock, deadline, [this] { return threads_ == 0; });
+  lock.unlock();
   join_ended();
-  return true;
+  return ended;
 }
 
 void Workers::join_ended() {

@@ -36,6 +36,7 @@ class Workers {
   void trim();
 
   // [main] After shutdown(SHUT_RD) of the socket: until every thread has ended. False at the deadline.
+  // Joins those that have.
   bool wait(std::chrono::steady_clock::time_point deadline);
 
   [[nodiscard]] size_t count() const;
