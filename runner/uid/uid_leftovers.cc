@@ -146,11 +146,14 @@ Result<void> remove_owned(const Fd& directory, uint32_t uid, int cancel_fd) {
   Result<void> removed;
   const int code = each_name(directory.get(), [&](const DirReader::Name& name) {
     struct stat info {};
-    if (removed && is_signalled(cancel_fd)) removed = Error{ISOGATE_CANCELLED, 0, "cancelled"};
     if (!removed) return;
     if (::fstatat(directory.get(), name.text.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno != ENOENT) removed = os_error("cannot look at an entry", errno);
     } else if (info.st_uid == uid) {
+      if (is_signalled(cancel_fd)) {
+        removed = Error{ISOGATE_CANCELLED, 0, "cancelled"};
+        return;
+      }
       close_to_others(directory.get(), name.text, uid);
       removed = remove_tree(directory.get(), name.text, cancel_fd);
     }

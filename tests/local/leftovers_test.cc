@@ -140,6 +140,20 @@ TEST_F(LocalLeftovers, APurgeRemovesWhatItHasInSharedMemoryAndNothingOfOthers) {
   EXPECT_FALSE(is_there(place(other)));
 }
 
+TEST_F(LocalLeftovers, ACancelledPurgeIsOverUnlessItsOwnSharedMemoryIsLeft) {
+  const auto cancel = make_event();
+  ASSERT_TRUE(cancel.ok());
+  signal_event(cancel->get());
+  Box mine(backend_, 1, "mine"), other(backend_, 2, "other");
+  for (Box* box : {&mine, &other})
+    ASSERT_EQ(box->sh("echo secret > /dev/shm/isogate-" + box->id).result.exit_code, 0);
+  EXPECT_EQ(mine.close(ISOGATE_CLOSE_PURGE, cancel->get()), ISOGATE_CANCELLED);
+  EXPECT_NE(registered_uids(state_).find(mine.id), std::string::npos);
+  ASSERT_EQ(::unlink(("/dev/shm/isogate-" + mine.id).c_str()), 0);
+  EXPECT_EQ(mine.close(ISOGATE_CLOSE_PURGE, cancel->get()), ISOGATE_OK) << mine.error;
+  EXPECT_EQ(registered_uids(state_).find(mine.id), std::string::npos);
+}
+
 // In the user, user-session and persistent keyrings; the first lets its owner do nothing unless it possesses
 // it.
 TEST_F(LocalLeftovers, APurgeRemovesItsKeysAndNoOthers) {
