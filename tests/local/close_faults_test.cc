@@ -220,9 +220,7 @@ TEST_F(CloseFaults, APurgeThatIsCancelledIsOverForItsAgent) {
             0);
   auto cancel = make_event();
   signal_event(cancel->get());
-  const isogate_call call = call_with(cancel->get());
-  ASSERT_EQ(backend.api->close(box.it, &call, ISOGATE_CLOSE_PURGE, nullptr), ISOGATE_OK);
-  box.it = nullptr;
+  ASSERT_EQ(box.close(ISOGATE_CLOSE_PURGE, cancel->get()), ISOGATE_OK) << box.error;
   expect_works(box);
   EXPECT_EQ(box.info.flags & ISOGATE_SANDBOX_ATTACHED, 0u);
   EXPECT_EQ(box.sh("ls").out, "file\n") << "nothing of the previous sandbox";

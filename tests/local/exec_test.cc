@@ -77,8 +77,7 @@ TEST_F(LocalExec, CancelledBeforeTheStartNothingRuns) {
   request.stdin_fd = request.stdout_fd = request.stderr_fd = request.control_fd = -1;
   isogate_exec_result result{};
   result.struct_size = sizeof result;
-  isogate_error error{};
-  error.struct_size = sizeof error;
+  isogate_error error = no_error();
   EXPECT_EQ(backend_.api->exec(box_.it, &call, &request, &result, &error), ISOGATE_CANCELLED)
       << error.message;
   EXPECT_EQ(box_.read("made").first, ISOGATE_NOT_FOUND);
@@ -218,7 +217,8 @@ TEST_F(LocalExec, LimitsBindTheExecOrAreRefused) {
   isogate_probe probe{};
   probe.struct_size = sizeof probe;
   const isogate_call call = call_with();
-  ASSERT_EQ(backend_.api->probe(backend_.it, &call, &probe, nullptr), ISOGATE_OK);
+  isogate_error error = no_error();
+  ASSERT_EQ(backend_.api->probe(backend_.it, &call, &probe, &error), ISOGATE_OK) << error.message;
   Exec exec;
   exec.argv = {"/bin/bash", "-c", "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 5 & done; wait"};
   exec.limits.set(ISOGATE_LIMIT_PIDS, 6);

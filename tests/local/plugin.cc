@@ -16,12 +16,6 @@
 namespace isogate::test {
 namespace {
 
-isogate_error no_error() {
-  isogate_error error{};
-  error.struct_size = sizeof error;
-  return error;
-}
-
 const isogate_plugin* load() {
   static void* library =
       ::dlopen(ISOGATE_BUILD_DIR "/plugins/" ISOGATE_TESTED_PLUGIN ".so", RTLD_NOW | RTLD_LOCAL);
@@ -78,6 +72,12 @@ std::string sandbox_id(int number) {
 }
 
 isogate_str str(const std::string& text) { return {text.data(), text.size()}; }
+
+isogate_error no_error() {
+  isogate_error error{};
+  error.struct_size = sizeof error;
+  return error;
+}
 
 isogate_call call_with(int cancel_fd) {
   isogate_call call{};

@@ -104,5 +104,6 @@ std::string registered_uids(const std::string& state_dir);
 
 isogate_str str(const std::string& text);
 isogate_call call_with(int cancel_fd = -1);
+isogate_error no_error();
 
 }  // namespace isogate::test

@@ -29,7 +29,8 @@ class LocalSandbox : public Local {
                                      return ISOGATE_OK;
                                    }};
     const isogate_call call = call_with();
-    EXPECT_EQ(backend.api->enumerate(backend.it, &call, &sink, nullptr), ISOGATE_OK);
+    isogate_error error = no_error();
+    EXPECT_EQ(backend.api->enumerate(backend.it, &call, &sink, &error), ISOGATE_OK) << error.message;
     std::sort(found.begin(), found.end());
     return found;
   }
@@ -37,7 +38,8 @@ class LocalSandbox : public Local {
     isogate_probe result{};
     result.struct_size = sizeof result;
     const isogate_call call = call_with();
-    EXPECT_EQ(backend.api->probe(backend.it, &call, &result, nullptr), ISOGATE_OK);
+    isogate_error error = no_error();
+    EXPECT_EQ(backend.api->probe(backend.it, &call, &result, &error), ISOGATE_OK) << error.message;
     return result;
   }
 };
@@ -370,7 +372,8 @@ TEST_F(LocalSandbox, StructsOfAnotherSizeAreRespected) {
   std::memset(&result, 0x5A, sizeof result);
   result.struct_size = 16;
   const isogate_call call = call_with();
-  ASSERT_EQ(backend.api->probe(backend.it, &call, &result, nullptr), ISOGATE_OK);
+  isogate_error error = no_error();
+  ASSERT_EQ(backend.api->probe(backend.it, &call, &result, &error), ISOGATE_OK) << error.message;
   EXPECT_EQ(result.struct_size, 16U);
   EXPECT_EQ(result.verdict, ISOGATE_PROBE_AVAILABLE);
   EXPECT_EQ(result.capabilities, 0x5A5A5A5A5A5A5A5AULL);
@@ -379,7 +382,7 @@ TEST_F(LocalSandbox, StructsOfAnotherSizeAreRespected) {
   shorter.shared_dir_count = 1'000'000;  // not covered: taken as zero
   isogate_backend* second = nullptr;
   const std::string none;
-  ASSERT_EQ(backend.api->create(&shorter, str(none), &second, nullptr), ISOGATE_OK);
+  ASSERT_EQ(backend.api->create(&shorter, str(none), &second, &error), ISOGATE_OK) << error.message;
   backend.api->destroy(second);
 }
 
