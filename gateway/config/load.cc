@@ -80,6 +80,8 @@ class Loader {
     auto text = read_file(loaded_.file);
     if (!text) return text.error();
     if (!read_yaml(*text, loaded_.file, document_, places_, problems_)) return failure();
+    if (document_.is_null() && options_.reload)
+      problems_.plain(loaded_.file + ": it is empty; a restart reads it as the defaults");
     if (document_.is_null()) document_ = Json::object();
     if (!document_.is_object()) problems_.plain(loaded_.file + ": expected settings, `name: value`");
     if (!document_.is_object()) return failure();

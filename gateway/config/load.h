@@ -29,6 +29,7 @@ struct LoadOptions {
   std::vector<std::string> backends;  // --backend: just these, in this order
   int port = -1;                      // --port: of the first TCP listener
   std::string binary_dir;             // for the default plugin_dir; empty: this program's
+  bool reload = false;                // a file without any setting is a mistake, such as one half written
   std::vector<std::string> known_environment;  // ISOGATE_* variables that are no settings but known
 };
 

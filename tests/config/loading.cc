@@ -38,6 +38,7 @@ Result<Loaded> load(const Sources& sources) {
   options.flags = sources.flags;
   options.backends = sources.backends;
   options.port = sources.port;
+  options.reload = sources.reload;
   auto result = load_config(options);
   std::string prefix = directory.path() + "/";
   if (!result) {

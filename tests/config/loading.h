@@ -26,6 +26,7 @@ struct Sources {
   TextPairs environment = {}, flags = {};
   std::vector<std::string> backends = {};
   int port = -1;
+  bool reload = false;
 };
 
 // As load_config(); the file is called c.yaml in messages, and HOME is /home/me.

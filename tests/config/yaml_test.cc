@@ -57,6 +57,17 @@ TEST(Yaml, ReportsWhereItsSyntaxBreaks) {
   EXPECT_THAT(refusal({"just a text"}), HasSubstr("c.yaml: expected settings"));
 }
 
+// An editor has just truncated it: no key must go for that.
+TEST(Yaml, WithoutAnySettingIsTheDefaultsAtAStartAndAMistakeOfAReload) {
+  for (const char* empty : {"", "\n", "# later\n", "---\n", "~"}) {
+    EXPECT_TRUE(test::load({.yaml = empty})) << empty;
+    EXPECT_THAT(refusal({.yaml = empty, .reload = true}), HasSubstr("c.yaml: it is empty")) << empty;
+  }
+  EXPECT_TRUE(test::load({.yaml = "{}", .reload = true}));
+  EXPECT_TRUE(test::load({.yaml = "shell: /bin/sh", .reload = true}));
+  EXPECT_TRUE(test::load({.yaml = "-", .reload = true})) << "there is no file";
+}
+
 TEST(Yaml, IsReadByTheCoreSchema) {
   auto config =
       loaded({"backends: [{name: a, config: {a: yes, b: \"true\", c: true, d: 0755, e: 12, f: -3, g: 1.5e3, "

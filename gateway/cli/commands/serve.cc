@@ -21,7 +21,11 @@ int run_serve(const ConfigOptions& options) {
   serve.warnings = loaded->warnings;
   serve.relaxations = loaded->relaxations;
   serve.places = loaded->places;
-  serve.reload = [options] { return load_config(load_options(options)); };
+  serve.reload = [options] {
+    LoadOptions again = load_options(options);
+    again.reload = true;
+    return load_config(again);
+  };
   return supervisor_main(config, serve);
 }
 
