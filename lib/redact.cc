@@ -426,8 +426,10 @@ std::string redact(std::string_view text) {
 }
 
 bool is_secret_name(std::string_view name) {
-  return std::any_of(std::begin(kSecretEndings), std::end(kSecretEndings),
-                     [&](std::string_view ending) { return ends_any_case(name, ending); });
+  if (const size_t number = name.find_last_not_of("0123456789") + 1; number < name.size())  // TOKEN_2
+    name = name.substr(0, number - (number > 0 && !is_alnum(name[number - 1]) ? 1 : 0));
+  return name == "PASS" || std::any_of(std::begin(kSecretEndings), std::end(kSecretEndings),
+                                       [&](std::string_view ending) { return ends_any_case(name, ending); });
 }
 
 bool register_secret(std::string_view secret) {

@@ -64,6 +64,7 @@ TEST(Redact, TakesWhatItsNameCallsSecret) {
       {"password=hunter2 next", "password=[redacted:assignment] next"},
       {"DB_PASSWORD=x", "DB_PASSWORD=[redacted:assignment]"},
       {"DB_PASS=x y", "DB_PASS=[redacted:assignment] y"},
+      {"DB_PASSWORD_2=x y", "DB_PASSWORD_2=[redacted:assignment] y"},
       {"MYSQL_PWD=x y", "MYSQL_PWD=[redacted:assignment] y"},
       {"ENCRYPTION_KEY=x y", "ENCRYPTION_KEY=[redacted:assignment] y"},
       {"encryptionKey: abcdef", "encryptionKey: [redacted:assignment]"},
@@ -267,10 +268,12 @@ TEST(Redact, IsLinearInHostileText) {
 }
 
 TEST(Redact, KnowsNamesOfSecrets) {
-  for (const char* name : {"password", "X-Api-Key", "DB_PASSWORD", "accessToken", "client-secret",
-                           "Authorization", "privateKey", "DB_PASS", "MYSQL_PWD", "ENCRYPTION_KEY"})
+  for (const char* name :
+       {"password", "X-Api-Key", "DB_PASSWORD", "accessToken", "client-secret", "Authorization", "privateKey",
+        "DB_PASS", "MYSQL_PWD", "ENCRYPTION_KEY", "PASS", "PASSWORD1", "token-2", "API_KEY_12"})
     EXPECT_TRUE(is_secret_name(name)) << name;
-  for (const char* name : {"", "key", "name", "tokens", "path", "PWD", "OLDPWD", "compass", "sha256"})
+  for (const char* name : {"", "key", "name", "tokens", "path", "PWD", "OLDPWD", "compass", "sha256", "pass",
+                           "42", "_1", "tokens2"})
     EXPECT_FALSE(is_secret_name(name)) << name;
 }
 
