@@ -40,6 +40,7 @@ MODULES = "loop quota_tree quota_v2 crc32c_generic libcrc32c xfs".split()
 SILENCE_SEC = 400  # of the console: how long all of it takes depends on the machine
 MEMORY = "2048M"
 SKIPPED = 77  # as ctest expects
+KERNELS = re.compile(r"(?<=.)\[ *\d+\.\d{6}\] .*")  # a message of the kernel may follow in the line of a program
 
 INIT = """#!/bin/bash
 export PATH=/usr/sbin:/usr/bin
@@ -168,7 +169,7 @@ def fill(root, build, modules):
     for name, cases in CASES.items():
         command = shlex.join([str(build / "bin" / name), "--gtest_color=no", "--gtest_filter=" + cases])
         lines.append(f"{command}; echo \"guest: {name} ended with $?\"\n")
-    lines.append("echo o > /proc/sysrq-trigger\nsleep 60\n")
+    lines.append("sleep 1\necho o > /proc/sysrq-trigger\nsleep 60\n")  # the console has all of it then
     for path, text in {"init": INIT, "guest/cases": "".join(lines)}.items():
         (root / path).write_text(text)
         (root / path).chmod(0o755)
@@ -194,7 +195,7 @@ def run(image, initrd):
             *whole, rest = (rest + piece).split(b"\n")
             for line in whole if piece else [rest]:
                 print(line.decode(errors="replace").rstrip(), flush=True)
-                lines.append(line.decode(errors="replace").strip())
+                lines.append(KERNELS.sub("", line.decode(errors="replace")).strip())
             if not piece:
                 break
         else:
