@@ -69,3 +69,15 @@ test("a refusal is an error with its code", async () => {
   const answer = await gateway.GET("/sandboxes");
   assert.throws(() => dataOf(answer), (thrown) => thrown instanceof IsogateError && thrown.code === "rate_limited");
 });
+
+test("content is sent as it is, and any other body as JSON", async () => {
+  const { gateway, asked } = scripted({});
+  const params = { path: { agent_id: "a", path: "f" } };
+  const bytes = new Uint8Array([0, 255]);
+  for (const body of [bytes, bytes.buffer, Buffer.from(bytes), new Blob([bytes]), new Response(bytes).body])
+    await gateway.PUT("/workspace/files/{agent_id}/{path}", { params, body, duplex: "half" });
+  for (const request of asked) assert.deepEqual(new Uint8Array(await request.arrayBuffer()), bytes);
+  await gateway.PUT("/workspace/files/{agent_id}/{path}", { params, body: "text\n" });
+  await gateway.POST("/exec", { body: { argv: ["id"] } });
+  assert.deepEqual(await Promise.all(asked.slice(-2).map((request) => request.text())), ["text\n", '{"argv":["id"]}']);
+});

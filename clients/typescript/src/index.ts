@@ -25,9 +25,17 @@ export function connect(options: Options = {}): Client<paths> {
   return createClient<paths>({
     baseUrl: baseUrlOf(options.url || process.env.ISOGATE_URL || "http://127.0.0.1:9090"),
     redirect: "error",
+    bodySerializer: serialized,
     ...(options.fetch ? { fetch: options.fetch } : {}),
     ...(key ? { headers: { Authorization: `Bearer ${key}` } } : {}),
   });
+}
+
+// Content goes as it is; every other body is JSON, and an object.
+function serialized(body: unknown): unknown {
+  const isContent = typeof body === "string" || ArrayBuffer.isView(body) ||
+    [ArrayBuffer, Blob, ReadableStream].some((kind) => body instanceof kind);
+  return isContent ? body : JSON.stringify(body);
 }
 
 // The url is not quoted: it may contain a password.
