@@ -557,7 +557,9 @@ def test_a_watch_without_its_end_is_lost_contact():
 def test_the_gateway_and_the_key_are_found_as_the_command_finds_them(monkeypatch, tmp_path):
     (tmp_path / "local.key").write_text("from-file\n")
     found = gateway.find()
-    assert (found.base_url, found.unix_path, found.key) == ("http://127.0.0.1:9090", None, None)
+    assert (found.unix_path, found.key) == (str(tmp_path / "isogate.sock"), None)
+    assert gateway.find("http://localhost:1").key == "from-file"
+    monkeypatch.setenv("ISOGATE_KEY", "")
     assert gateway.find("http://localhost:1").key == "from-file"
     assert gateway.find("http://[::1]:1/").key == "from-file"
     assert gateway.find("https://elsewhere.example").key is None
@@ -578,6 +580,14 @@ def test_the_gateway_and_the_key_are_found_as_the_command_finds_them(monkeypatch
         assert "secret" not in str(refused.value)
     with pytest.raises(ValueError):
         gateway.find(key="two\nlines")
+
+
+def test_only_a_state_directory_that_nobody_named_gives_way_to_the_default_url(monkeypatch, tmp_path):
+    assert gateway.find(state_dir=str(tmp_path)).unix_path == str(tmp_path / "isogate.sock")
+    monkeypatch.delenv("ISOGATE_STATE_DIR")
+    monkeypatch.setattr(gateway, "_default_state_dir", lambda: str(tmp_path))
+    found = gateway.find()
+    assert (found.base_url, found.unix_path, found.key) == ("http://127.0.0.1:9090", None, None)
 
 
 def test_a_path_reaches_the_gateway_unchanged():

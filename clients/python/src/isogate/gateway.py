@@ -30,18 +30,19 @@ def find(
 ) -> Gateway:
     """The gateway that these, or the environment, name.
 
-    `url` or ISOGATE_URL is http(s)://HOST[:PORT] or unix:/PATH. Without it: the socket of the state directory if a
-    gateway listens there, else http://127.0.0.1:9090. `key` or ISOGATE_KEY. Without it, if a URL on this machine was
-    named: `local.key` of the state directory, if it can be read; a Unix socket needs none. `ca_file` or ISOGATE_CA_FILE
+    `url` or ISOGATE_URL is http(s)://HOST[:PORT] or unix:/PATH. Without it: the socket of the state directory if that was
+    named or a gateway listens there, else http://127.0.0.1:9090. `key` or ISOGATE_KEY. Without it, if a URL on this machine
+    was named: `local.key` of the state directory, if it can be read; a Unix socket needs none. `ca_file` or ISOGATE_CA_FILE
     holds the authorities for https. `state_dir` or ISOGATE_STATE_DIR. ValueError says what is wrong with one of these.
     """
     url = url or os.environ.get("ISOGATE_URL")
-    key = key or os.environ.get("ISOGATE_KEY")
+    key = key or os.environ.get("ISOGATE_KEY") or None
     ca_file = ca_file or os.environ.get("ISOGATE_CA_FILE")
-    directory = state_dir or os.environ.get("ISOGATE_STATE_DIR") or _default_state_dir()
+    named_directory = state_dir or os.environ.get("ISOGATE_STATE_DIR")
+    directory = named_directory or _default_state_dir()
     if not url:
-        path = os.path.join(directory, "isogate.sock")
-        url, named = (f"unix:{path}" if _listens(path) else DEFAULT_URL), False
+        path = os.path.abspath(os.path.join(directory, "isogate.sock"))
+        url, named = (f"unix:{path}" if named_directory or _listens(path) else DEFAULT_URL), False
     else:
         named = True
     base_url, unix_path, local = _parse(url)
@@ -50,7 +51,7 @@ def find(
         key = _read_key(os.path.join(directory, "local.key"))
     if key is not None and not all(0x20 < ord(each) < 0x7F for each in key):
         raise ValueError("the key holds characters that no key has")
-    return Gateway(base_url, unix_path, key or None, ca_file)
+    return Gateway(base_url, unix_path, key, ca_file)
 
 
 def _default_state_dir() -> str:
