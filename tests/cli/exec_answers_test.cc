@@ -188,6 +188,16 @@ TEST(Exec, StdinThatIsNoTextGoesAsBase64) {
   EXPECT_EQ(body["stdin_encoding"], "base64");
 }
 
+TEST(Exec, StdinWithANulGoesAsBase64) {
+  FakeGateway gateway([](const std::string&) { return json_answer(200, result("exited", 0).dump()); });
+  ProgramOptions options;
+  options.stdin_bytes = std::string("a\0b", 3);
+  run_client(gateway.url(), {"exec", "--stdin", "--", "xargs", "-0"}, options);
+  Json body = body_of(gateway.requests().at(0));
+  EXPECT_EQ(body["stdin"], "YQBi");
+  EXPECT_EQ(body["stdin_encoding"], "base64");
+}
+
 TEST(Exec, ArgumentsThatAreNoTextAreRefusedBeforeTheCall) {
   FakeGateway gateway([](const std::string&) { return json_answer(200, result("exited", 0).dump()); });
   auto done = run_client(gateway.url(), {"exec", "--", "cat", "\xff"});

@@ -42,7 +42,7 @@ Result<void> add_stdin(const ExecOptions& options, Json& body) {
   if (!options.read_stdin) return {};
   auto bytes = read_stdin();
   if (!bytes.ok()) return bytes.error();
-  const bool text = is_utf8(*bytes);
+  const bool text = is_utf8(*bytes) && bytes->find('\0') == std::string::npos;  // which no text may hold
   body["stdin"] = text ? *bytes : base64_encode(*bytes);
   body["stdin_encoding"] = text ? "utf-8" : "base64";
   return {};
