@@ -43,7 +43,7 @@ TEST_F(WebListeners, APreflightOfAListedOriginIsPermitted) {
     EXPECT_EQ(answer.header("Access-Control-Allow-Origin"), origin);
     EXPECT_NE(answer.header("Access-Control-Allow-Methods").find("POST"), std::string::npos);
     for (const char* header :
-         {"Authorization", "Content-Type", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"})
+         {"Authorization", "Content-Type", "If-Range", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"})
       EXPECT_NE(answer.header("Access-Control-Allow-Headers").find(header), std::string::npos) << header;
     EXPECT_EQ(answer.header("Access-Control-Allow-Credentials"), "") << "keys are no ambient credentials";
     EXPECT_NE(answer.header("Access-Control-Max-Age"), "");

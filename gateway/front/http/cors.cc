@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kMethods = "GET, HEAD, POST, PUT, DELETE";
 constexpr const char* kHeaders =
-    "Authorization, Content-Type, Range, X-Agent-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name";
+    "Authorization, Content-Type, If-Range, Range, X-Agent-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name";
 constexpr const char* kMaxAgeSec = "600";
 
 }  // namespace
