@@ -199,7 +199,7 @@ TEST(Select, ANamedBackendThatIsNotThePinnedOneIsAnError) {
   SelectRequest request = pinned("docker");
   request.backend = "local";
   expect_refused(select(all(), developer(), request), Refusal::kElsewhere,
-                 {"`docker`", "`local`", "delete the sandbox"});
+                 {"`docker`", "`local`", "?purge=true"});
   request.backend = "docker";
   expect_chosen(select(all(), developer(), request), "docker", ISOGATE_ISOLATION_CONTAINER);
 }

@@ -261,7 +261,8 @@ std::optional<Decision> refuse_early(const std::vector<Candidate>& candidates, c
     return refuse_all(candidates, Refusal::kElsewhere,
                       "the workspace of this agent is on backend " + in_quotes(*request.pinned) +
                           ", the request names " + in_quotes(*request.backend) +
-                          "; leave `backend` out, or delete the sandbox first");
+                          "; leave `backend` out, or first remove the sandbox and its files with DELETE "
+                          "/sandboxes/{agent_id}?purge=true");
   if (request.pinned) {
     if (std::ranges::any_of(candidates, [&](const Candidate& c) { return c.name == *request.pinned; }))
       return {};
