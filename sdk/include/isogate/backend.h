@@ -528,7 +528,7 @@ typedef struct isogate_backend_api {
      did not return, the process exits without it, as after a crash: nothing that must happen depends on it. When
      it returns, all threads of the plugin have been joined. It may take 30 seconds. */
   void (*destroy)(isogate_backend* backend);
-  /* [any] At any time, about every ten seconds. Cheap; changes nothing. */
+  /* [any] At any time, every 30 seconds by default, every 2 after an outage began. Cheap; changes nothing. */
   isogate_status (*probe)(isogate_backend* backend, const isogate_call* call, isogate_probe* out,
                           isogate_error* error);
   /* [any] Creates the sandbox, or re-attaches to it. Never two at once for one sandbox_id, and never for one that
