@@ -168,5 +168,35 @@ TEST_F(ExecTest, HasItsFirstDeadlineWhenItIsRejoined) {
   EXPECT_LT(std::abs(deadline_ns - expected), std::chrono::nanoseconds(5s).count());
 }
 
+// Where drain_timeout_sec is 0, both come at once.
+TEST_F(ExecTest, IsNotKilledByTheStopThatLeavesItToItsBackend) {
+  const auto ends = std::make_shared<KeptEnds>();
+  ends->detach = or_throw(make_shared_event());
+  ends->input_end = or_throw(make_mark());
+  std::atomic<bool> killed{false};
+  host_->exec = [&](const ipc::ExecCall& call) {
+    if (call.keep == ipc::Keep::kNot) return ISOGATE_CANCELLED;
+    asio::post(io_, [&] {
+      ends->detached = true;
+      signal_event(ends->detach.get());
+      for (const auto& [id, sandbox] : app_.sandboxes.records.all()) sandbox->end_calls("the gateway stops");
+    });
+    EXPECT_TRUE(FakeHost::came(call.detach.get(), call.call));
+    pollfd cancelled{call.call.cancel.get(), POLLIN, 0};
+    killed = ::poll(&cancelled, 1, 500) != 0;
+    return ISOGATE_LOST;
+  };
+  ASSERT_TRUE(refusal_of()) << "its sandbox is open from here on";
+  ExecSpec spec = one(0);
+  spec.kept = ends;
+  spec.rejoin.emplace().exec_id = std::string(32, '0');
+  spec.terms.deadline_ms = steady_date_ms() + 20'000;
+  const auto refusal = refusal_of(std::move(spec));
+  EXPECT_FALSE(refusal) << refusal->message;
+  ASSERT_TRUE(answer_);
+  EXPECT_TRUE(answer_->goes_on);
+  EXPECT_FALSE(killed);
+}
+
 }  // namespace
 }  // namespace isogate::front

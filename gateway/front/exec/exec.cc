@@ -280,6 +280,8 @@ class Flight {
   void close_journal();
   void complete_call();
   [[nodiscard]] bool can_keep() const;
+  // By an orderly stop, to its backend: nothing here ends it any more.
+  [[nodiscard]] bool is_left() const { return spec_.kept && spec_.kept->detached; }
   void keep();
   void keep_unsent(ipc::Call unsent);
   [[nodiscard]] bool goes_on(const ipc::Reply& reply) const;
@@ -315,7 +317,9 @@ class Flight {
   bool timed_out_ = false;
   bool journaled_ = false;  // its row is open, and nobody else will close it
   ExecAnswer answer_;
-  OnSandboxEnd on_end_{*lease_.sandbox, [this] { kill(); }};
+  OnSandboxEnd on_end_{*lease_.sandbox, [this] {
+                         if (!is_left()) kill();
+                       }};
 };
 
 bool Flight::may_be_sampled() const {
@@ -613,7 +617,7 @@ asio::awaitable<ExecAnswer> Flight::fly() {
     answer_.fault = refusal->is_fault();
   }
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
-      (reply.status == ISOGATE_LOST && !(spec_.kept && spec_.kept->detached)))
+      (reply.status == ISOGATE_LOST && !is_left()))
     lease_.lost(reply.status);
   if (answer_.goes_on) {
     journaled_ = false;  // by who rejoins it
