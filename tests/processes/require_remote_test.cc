@@ -173,6 +173,7 @@ TEST_F(RequireRemote, AGatewayThatCanServeNobodyWarnsUntilItCan) {
   gateway.reload(local);
   EXPECT_TRUE(eventually(30, [&] { return Caller(gateway, "").get("/readyz").status == 200; }));
   EXPECT_TRUE(logs("no_backend_eligible", 2));
+  EXPECT_TRUE(eventually(30, [&] { return logs("backend_eligible", 1); })) << gateway.log();
   gateway.stop();
   EXPECT_TRUE(logs("backend_down", 0)) << "an orderly stop is no outage: " << gateway.log();
 }

@@ -19,6 +19,7 @@ constexpr int kRemoteProbes = 3;
 constexpr std::chrono::seconds kRemoteProbeGap{2};
 constexpr std::chrono::seconds kLostProbeGap{2}, kLostFor{60};
 constexpr std::chrono::milliseconds kNewHostsCome{300};
+constexpr const char* kBeforeReload = "none could, before the reload";
 
 bool is_available(const ipc::Probe& probe) { return probe.verdict != ISOGATE_PROBE_UNAVAILABLE; }
 
@@ -91,7 +92,7 @@ void Backends::reconfigure(const Config& config) {
   }
   backends_ = std::move(next);
   news_.notify();
-  reported_.clear();
+  if (!reported_.empty()) reported_ = kBeforeReload;  // whatever follows is news
   after_reload_.set(kNewHostsCome, [this] { report_choice(); });
 }
 
