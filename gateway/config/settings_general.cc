@@ -103,7 +103,7 @@ const Setting kGeneralRows[] = {
      .brief = "Whether a later backend with less isolation may stand in for an earlier one: `never` or "
               "`allowed`.",
      .details =
-         "`allowed`: when the first backend that policy would choose is unavailable (breaker, down, full), a "
+         "`allowed`: when the first backend that policy would choose is unavailable (breaker, down), a "
          "later one with less isolation may be chosen, never below `min_isolation`. A relaxation, logged at "
          "every start. `never`: calls answer `backend_unavailable`. What a request needs and the chosen "
          "backend lacks is `unsupported` either way.",
