@@ -32,6 +32,7 @@ using nlohmann::json;
 
 constexpr int kControl = 3;
 constexpr int kExitFailed = 3;  // permanent until a reload
+constexpr int kExitPasses = 1;  // as a crash: it is tried again, and where another serves that one stays
 
 struct Start : HostOrder {
   Fd front, log;  // none: stderr
@@ -99,10 +100,11 @@ bool says_the_same(const Description& a, const Description& b) {
 }
 
 // Why there is no backend, and its setting that an operator must correct; none if this host only cannot do it
-// now.
+// now. `passes`: for a shortage, of which the next start may see nothing.
 struct Failure {
   Error error;
   std::optional<std::string> setting;
+  bool passes = false;
 };
 
 // Refused by our own check, not by an error of the kernel.
@@ -121,7 +123,8 @@ Failure blame(const char* setting, Error error) {
 Failure blame_plugin(Error error) {
   const bool out_of_something = error.os_errno == EMFILE || error.os_errno == ENFILE ||
                                 error.os_errno == ENOMEM || error.os_errno == EIO;
-  return {std::move(error), out_of_something ? std::nullopt : std::optional<std::string>("plugin")};
+  return {std::move(error), out_of_something ? std::nullopt : std::optional<std::string>("plugin"),
+          out_of_something};
 }
 
 // What every backend host needs of root's privileges, whatever its plugin keeps.
@@ -139,11 +142,12 @@ std::optional<Failure> prepare(const Start& start, std::unique_ptr<Instance>& in
   auto image = inspect_plugin(plugin_file(start.config, start.backend), start.backend.sha256);
   if (!image) return blame_plugin(image.error());
   auto copy = make_copy(*image, start.copy_dir);
-  if (!copy) return Failure{copy.error(), std::nullopt};
+  if (!copy) return Failure{copy.error(), std::nullopt, copy.error().os_errno != 0};
   auto described = describe_copy(*image, *copy);
   if (!described) {  // its errno was not passed on: a refusal by the kernel is no INVALID_ARGUMENT
     const bool broken = described.error().status == ISOGATE_INVALID_ARGUMENT;
-    return Failure{described.error(), broken ? std::optional<std::string>("plugin") : std::nullopt};
+    return Failure{described.error(), broken ? std::optional<std::string>("plugin") : std::nullopt,
+                   described.error().os_errno != 0};
   }
   for (const std::string& warning : described->warnings)
     log::warn("plugin_warning", {{"plugin", described->id}, {"message", warning}});
@@ -186,7 +190,7 @@ int fail(const std::string& backend, const Failure& failure) {
   json message = {{"type", "failed"}, {"message", reason}};
   if (failure.setting) message["setting"] = *failure.setting;
   tell_supervisor(message);
-  return kExitFailed;
+  return failure.passes ? kExitPasses : kExitFailed;
 }
 
 // How much this backend host accepts, by its limit of open files.

@@ -5,7 +5,8 @@
 // that plugin does not need; load, check the configuration, create; send Hello to the front and ready to
 // the supervisor; serve. When the front or the supervisor ends, or the supervisor sends stop, it cancels
 // what runs, closes every sandbox, destroys the backend and ends with 0.
-// Exit codes: 0, 3 after {"type":"failed"} (permanent until a reload), 1 for anything else.
+// Exit codes: 0, 3 after {"type":"failed"} (permanent until a reload), 1 for anything else, also after a
+// "failed" for a shortage.
 #pragma once
 
 namespace isogate {

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#include <csignal>
 
 #include "tests/host/host_process.h"
 
@@ -152,6 +155,20 @@ TEST_F(Start, RefusesAUserThatDoesNotExist) {
   BackendConfig backend = fixture_backend("good");
   backend.run_as = "no-such-user-here";
   expect_failure(backend, HasSubstr("no-such-user-here"));
+}
+
+// As on a full disk. The supervisor then tries again, and leaves alone what serves.
+TEST_F(Start, WithoutRoomForItsCopyItEndsAsByACrash) {
+  const auto before = ::signal(SIGXFSZ, SIG_IGN);  // which the host inherits, with the limit
+  rlimit size{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &size), 0);
+  const rlimit small{4096, size.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  HostProcess host(fixture_backend("good"));
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &size), 0);
+  (void)::signal(SIGXFSZ, before);
+  EXPECT_THAT(host.first_message(), HasSubstr("cannot write a private copy of the plugin"));
+  EXPECT_EQ(host.exit_code(), 1);
 }
 
 TEST_F(Start, EndsWithoutAStartMessage) {
