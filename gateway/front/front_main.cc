@@ -331,8 +331,9 @@ class Front {
       const std::string& address = order_.listeners[i];
       server_->listen(std::move(order_.sockets[i]), {address, address.starts_with("unix:"), order_.kinds[i]});
     }
+    control_.send("serving");
     co_await app_.backends.settled(kSettleWithin);
-    control_.send("ready");
+    if (!app_.draining) control_.send("ready");
   }
 
   void finished(const Exchange& exchange, const std::string& peer, const RequestEnd& end) {

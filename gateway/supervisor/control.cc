@@ -50,7 +50,7 @@ Result<FromChild> parse_from_child(const std::string& record) {
   if (json.contains("setting")) parsed.setting = text_at(json, "setting");
   if (parsed.type != "ready" && parsed.type != "drained" && parsed.type != "fatal" &&
       parsed.type != "failed" && parsed.type != "stuck" && parsed.type != "reloaded" &&
-      parsed.type != "reload_refused" && parsed.type != "violation")
+      parsed.type != "reload_refused" && parsed.type != "violation" && parsed.type != "serving")
     return invalid("a control record of unknown type `" + parsed.type.substr(0, 32) + "`");
   return parsed;
 }

@@ -16,11 +16,12 @@
 namespace isogate::supervisor {
 
 // A record of a child: {"type":"ready"}, "drained", "fatal" and "failed" with a message; of the front also
-// "stuck" with a backend's name, the generation of its host, which it has abandoned, the reason, and whether
-// that host had answered a probe; "reloaded", and "reload_refused" with the reason as message, with the
-// number of the reload; and "violation" with the system call that its filter is about to kill it for. With
-// "failed", a backend host whose configuration is wrong names the "setting" of its backend that the operator
-// has to correct: "config", "plugin", …, or "" for the backend itself.
+// "serving" once it takes calls, which may be long before it is ready; "stuck" with a backend's name, the
+// generation of its host, which it has abandoned, the reason, and whether that host had answered a probe;
+// "reloaded", and "reload_refused" with the reason as message, with the number of the reload; and "violation"
+// with the system call that its filter is about to kill it for. With "failed", a backend host whose
+// configuration is wrong names the "setting" of its backend that the operator has to correct: "config",
+// "plugin", …, or "" for the backend itself.
 struct FromChild {
   std::string type, message, reason;
   uint64_t generation = 0, number = 0;

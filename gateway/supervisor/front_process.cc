@@ -25,7 +25,7 @@ void FrontProcess::start() {
   if (!child) return crashed(child.error().message);
   process_.control = ControlChannel(std::move(child->control));
   process_.child = std::move(*child);
-  ready_ = false;
+  ready_ = serves_ = false;
   forbidden_call_.clear();
   const auto sidecar = std::chrono::seconds(
       context_.config.wait_for_sidecar.empty() ? 0 : context_.config.wait_for_sidecar_timeout_sec);
@@ -50,6 +50,11 @@ void FrontProcess::close() {
   process_.control.close();
   process_.kill_later(std::min<std::chrono::milliseconds>(context_.timings.stop / 2, budget::kFrontEnds),
                       "did not end when asked to");
+}
+
+void FrontProcess::retire() {
+  retired_ = true;
+  if (!ready_) process_.kill_at.reset();  // the time of a start is not that of a drain
 }
 
 void FrontProcess::kill(const std::string& why) {
@@ -77,6 +82,8 @@ void FrontProcess::receive() {
       if (std::exchange(ready_, true)) return kill("sent `ready` twice");
       process_.kill_at.reset();
       events_.ready();
+    } else if (record.type == "serving") {
+      serves_ = true;
     } else if (record.type == "drained") {
       if (!record.message.empty()) context_.had_to_kill = true;
       events_.drained();

@@ -32,8 +32,8 @@ class FrontProcess {
   void send(std::string record, std::vector<Fd> fds) {
     process_.control.send(std::move(record), {}, std::move(fds));
   }
-  void close();                       // its control socket; it ends then
-  void retire() { retired_ = true; }  // its end is no longer a crash, and it is not restarted
+  void close();   // its control socket; it ends then
+  void retire();  // its end is no longer a crash, and it is not restarted
   void kill(const std::string& why);
 
   void attend();
@@ -44,6 +44,8 @@ class FrontProcess {
   [[nodiscard]] bool is(pid_t pid) const { return running() && process_.child.pid == pid; }
   [[nodiscard]] bool running() const { return process_.child.pid > 0; }
   [[nodiscard]] bool ready() const { return running() && ready_; }
+  // It takes calls, ready or not.
+  [[nodiscard]] bool serves() const { return running() && (ready_ || serves_); }
   // Its sockets are closed already, its end is not yet reported.
   [[nodiscard]] bool dying() const { return running() && process_.control.hung_up(); }
   [[nodiscard]] const ControlChannel& control() const { return process_.control; }
@@ -59,7 +61,7 @@ class FrontProcess {
   RestartPolicy early_, late_;  // crashes before and after ready
   std::optional<TimePoint> start_at_;
   std::string forbidden_call_;  // that it reported before its filter killed it
-  bool ready_ = false, retired_ = false;
+  bool ready_ = false, serves_ = false, retired_ = false;
 };
 
 }  // namespace isogate::supervisor

@@ -387,7 +387,7 @@ void Supervisor::terminate() {
   notify_service_manager("STOPPING=1");
   log::info("draining", {{"deadline_sec", drain.count()}});
   front_.retire();
-  if (!front_.ready()) {
+  if (!front_.serves()) {
     if (front_lost_ && !context_.config.keep_on_shutdown)
       not_drained("the front had ended, and the next one was not ready");
     return stop_hosts();

@@ -1,9 +1,11 @@
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <thread>
 
 #include "tests/faults/faults.h"
+#include "tests_dirs.h"
 
 // SIGTERM while programs run.
 namespace isogate::test {
@@ -69,6 +71,25 @@ TEST_F(Drain, AnIdleGatewayEndsAtOnce) {
   const double took = seconds_of([&] { gateway->stop(20); });
   EXPECT_LT(took, 5.0);
   EXPECT_TRUE(idle.closed_within(1));
+}
+
+// It takes calls as soon as one backend can serve them.
+TEST_F(Drain, BeforeEveryBackendIsProbedCallsGetTheirTime) {
+  const TemporaryDirectory stage;
+  ::chmod(stage.path().c_str(), 0777);
+  stage.file("fail", "slow-probe");
+  const auto gateway = start(
+      "drain_timeout_sec: 20\nallow_unisolated: true\nbackends:\n  - name: local\n  - name: staged\n"
+      "    plugin: " ISOGATE_BUILD_DIR "/test_plugins/staged.so\n    config: {stage: " +
+      stage.path() + "}\n");
+  ExecStream stream(Caller(*gateway, "a"), {{"command", "sleep 2; echo done"}, {"timeout_sec", 60}}, 60);
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(gateway->log().find("\"event\":\"ready\""), std::string::npos) << "nothing delays it";
+  gateway->signal(SIGTERM);
+  const auto events = stream.rest();
+  EXPECT_EQ(events.back().at("outcome"), "exited") << events.back();
+  EXPECT_EQ(data_of(events, "stdout"), "done\n");
+  EXPECT_EQ(gateway->wait(45), 0) << gateway->log();
 }
 
 TEST_F(Drain, ASecondSignalDoesNotWait) {
