@@ -13,7 +13,8 @@ namespace isogate::k8s {
 class Sandbox : public RunnerSandbox {
  public:
   // `stranger`: it existed, and this gateway's front did not know it: other gateways may have it. If the
-  // front refuses it before use, the other gateways keep it.
+  // front refuses it before use, the other gateways keep it. Not one that is attached to be closed: a purge
+  // of that was asked for, and is for all gateways.
   Sandbox(const Config& config, std::unique_ptr<SandboxPod> pod, bool stranger)
       : RunnerSandbox(config.env), pod_(std::move(pod)), stranger_(stranger) {}
 

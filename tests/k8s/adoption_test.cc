@@ -566,6 +566,18 @@ TEST_F(K8sAdoption, APurgeOfWhatWasNotUsedHereLeavesAnotherGatewaysWorkspace) {
   EXPECT_TRUE(api_.all("leases").empty());
 }
 
+// As for a DELETE that reaches a replica which does not have it open, or never had.
+TEST_F(K8sAdoption, APurgeWhereItIsNotOpenRemovesWhatAnotherGatewayHasOpen) {
+  FakeGateway one(api_, "/one"), two(api_, "/two");
+  for (const bool is_known : {false, true}) {
+    const std::string handle = is_known ? two.left().handle : "";
+    auto used = one.used("echo mine > kept");
+    auto attached = two.open(ISOGATE_OPEN_ATTACH_ONLY, handle);
+    two.close(attached, ISOGATE_CLOSE_PURGE);
+    expect_nothing_left();
+  }
+}
+
 // Its front remembers the handle when another gateway has purged the sandbox, and begun another one.
 TEST_F(K8sAdoption, AHandleOfAPurgedSandboxLeadsToNoOtherAndItsEndIsFinished) {
   FakeGateway one(api_, "/one"), two(api_, "/two");
