@@ -132,6 +132,19 @@ TEST_F(Kubeconfig, ATokenFileWinsAndIsReadAgainOnceItIsRefused) {
   EXPECT_EQ(failure.message.find("hush"), std::string::npos);
 }
 
+TEST_F(Kubeconfig, WhatItEmbedsIsReadAgainOnceItIsRefused) {
+  const ClusterAccess access = load(config_of("server: 'https://a'", "token: first"));
+  const Identity first = access.credentials->current(usual());
+  directory_.file("config", config_of("server: 'https://a'", "token: second"));
+  EXPECT_EQ(access.credentials->current(usual()), first);
+  access.credentials->refused(first);
+  const Identity second = access.credentials->current(usual());
+  EXPECT_EQ(second.authorization, "Bearer second");
+  directory_.file("config", "{users: [");
+  access.credentials->refused(second);
+  EXPECT_EQ(access.credentials->current(usual()), second) << "until it is whole";
+}
+
 TEST_F(Kubeconfig, FilesOfAListAreMergedTheFirstWins) {
   const std::string first = directory_.file(
       "1",

@@ -1,6 +1,7 @@
 #include "plugins/k8s/client/access.h"
 
-#include <cstdlib>
+#include <mutex>
+#include <utility>
 
 #include "lib/net/operator_file.h"
 #include "lib/text.h"
@@ -12,7 +13,42 @@ namespace {
 
 sdk::Error invalid(const std::string& message) { return {ISOGATE_INVALID_ARGUMENT, message}; }
 
-ClusterAccess from_files(const std::string& list, const std::string& who, const AccessConfig& config) {
+// Those of a kubeconfig, which may embed them: it is read again once they are refused. Its cluster stays.
+class KubeconfigCredentials : public Credentials {
+ public:
+  using Shared = std::shared_ptr<Credentials>;
+  KubeconfigCredentials(Shared first, std::function<Shared()> again)
+      : again_(std::move(again)), now_(std::move(first)) {}
+
+  Identity current(const Budget& budget) override {
+    std::unique_lock lock(mutex_);
+    const Shared now = now_;
+    lock.unlock();
+    Identity identity = now->current(budget);
+    lock.lock();
+    given_ = identity;
+    return identity;
+  }
+
+  void refused(const Identity& identity) override {
+    const std::lock_guard lock(mutex_);
+    now_->refused(identity);
+    if (given_ != identity) return;  // another thread has newer ones
+    given_.reset();
+    try {
+      now_ = again_();
+    } catch (const sdk::Error&) {  // it is just being written
+    }
+  }
+
+ private:
+  const std::function<Shared()> again_;
+  std::mutex mutex_;
+  Shared now_;
+  std::optional<Identity> given_;
+};
+
+ClusterAccess read_files(const std::string& list, const std::string& who, const AccessConfig& config) {
   std::vector<KubeconfigFile> files;
   for (const std::string_view part : split(list, ':')) {
     const std::string path(part);
@@ -21,6 +57,13 @@ ClusterAccess from_files(const std::string& list, const std::string& who, const 
   }
   if (files.empty()) throw invalid("cannot use " + who + ": there is no file `" + list + "`");
   return access_from(files, config);
+}
+
+ClusterAccess from_files(const std::string& list, const std::string& who, const AccessConfig& config) {
+  ClusterAccess access = read_files(list, who, config);
+  access.credentials = std::make_shared<KubeconfigCredentials>(
+      access.credentials, [=] { return read_files(list, who, config).credentials; });
+  return access;
 }
 
 ClusterAccess from_pod(const AccessConfig& config, const Environment& environment) {
@@ -62,7 +105,7 @@ ClusterAccess load_access(const AccessConfig& config, const Environment& environ
   if (const auto list = value_of(environment, "KUBECONFIG")) return from_files(*list, "KUBECONFIG", config);
   if (const auto home = value_of(environment, "HOME")) {
     const std::string path = *home + "/.kube/config";
-    if (auto text = net::read_operator_file(path)) return access_from({{path, std::move(*text)}}, config);
+    if (net::read_operator_file(path)) return from_files(path, "the kubeconfig", config);
   }
   return from_pod(config, environment);
 }

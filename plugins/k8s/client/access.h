@@ -1,8 +1,9 @@
 // The address of the cluster and the gateway's identity there, in kubectl's terms.
 //
 // load_access() reads files of the operator, touches no network and runs nothing; a credential plugin runs
-// when the first request needs it. Throws sdk::Error: ISOGATE_INVALID_ARGUMENT naming file, context and
-// field, never a value. Any thread.
+// when the first request needs it. After a 401 the credentials of a kubeconfig are read again, also those
+// that it embeds. Throws sdk::Error: ISOGATE_INVALID_ARGUMENT naming file, context and field, never a value.
+// Any thread.
 //
 // Of a kubeconfig: contexts, the merge list of KUBECONFIG (the first file that has a name wins), CA and
 // client certificates as data or files (relative to the kubeconfig), token, tokenFile (wins), username and
