@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <thread>
 
 #include "calls.h"
 #include "isogate/runner_resume.h"
@@ -102,6 +103,19 @@ TEST_F(Serve, MalformedResumesAreRefusedAndHarmNobody) {
   EXPECT_EQ(parsed(answer_to(words(ISOGATE_RUNNER_RESUME_VERSION, 7))).status, ISOGATE_RUNNER_UNKNOWN);
   EXPECT_EQ(said_by_program("echo still here"), "still here\n");
   EXPECT_EQ(served.dialled, 4);
+}
+
+// As one that asks a slow API server first, within its own ten seconds.
+TEST_F(Serve, AClientThatChecksForSecondsBeforeItsFirstByteIsServed) {
+  const auto stream = served.dial();
+  std::this_thread::sleep_for(7s);
+  const std::string said = words(ISOGATE_RUNNER_RESUME_VERSION, 7);
+  ASSERT_EQ(stream->write_some(said.data(), said.size()), static_cast<ssize_t>(said.size()));
+  isogate_runner_resumed answer{};
+  EXPECT_TRUE(eventually(10, [&] {
+    return stream->read_some(reinterpret_cast<char*>(&answer), sizeof answer) == sizeof answer;
+  }));
+  EXPECT_EQ(answer.status, ISOGATE_RUNNER_UNKNOWN) << "it was read";
 }
 
 TEST_F(Serve, ThereAreOnlySoManySessions) {

@@ -20,7 +20,8 @@ namespace {
 
 constexpr size_t kMostHandshakes = 16;
 constexpr int kMostAtOnce = 64, kBacklog = 128;
-constexpr std::chrono::seconds kHandshakePatience{5};
+// Longer than a client's attempt (ResumeOptions): it may have to check first which container it has reached.
+constexpr std::chrono::seconds kHandshakePatience{15};
 
 // The parent in /proc/PID/stat, after the name in parentheses; -1: it has ended. For one that is just
 // being released, the kernel reports parent 0 and group -1.
