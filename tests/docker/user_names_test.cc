@@ -1,8 +1,12 @@
 // Names for uids that an image does not know.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 
+#include "lib/fd.h"
 #include "lib/tar/tar_writer.h"
 #include "plugins/docker/files/user_names.h"
+#include "plugins/docker/services.h"
+#include "tests/docker/fake_engine.h"
 #include "tests/docker/gateways.h"
 
 namespace isogate::docker {
@@ -55,6 +59,29 @@ TEST(UserNames, OtherArchivesAreInvalid) {
   wrong.replace(124, 12, "99999999999 ");
   EXPECT_EQ(file_in_archive(wrong), std::nullopt);
   EXPECT_EQ(file_in_archive(std::string(1024, '\0')), std::nullopt);
+}
+
+TEST(UserNames, AContainerThatIsPrunedMeanwhileSaysNothingOfItsImage) {
+  const test::TemporaryDirectory directory;
+  FakeEngine fake;
+  isogate_host host{};
+  host.struct_size = sizeof host;
+  host.log = [](void*, uint32_t, isogate_str) {};
+  host.instance = host.backend_name = sdk::str("test");
+  Services services(sdk::Host(host), parse_config(R"({"image": "x"})"),
+                    parse_address(fake.address(), "the test"));
+  const std::string gone = FakeEngine::json(R"({"message": "No such container: box"})", "", 404);
+  fake.say("/images/x/json", FakeEngine::json(R"({"Id": "sha256:1"})"));
+  fake.say("/containers/create", FakeEngine::json(R"({"Id": "box"})", "", 201));
+  for (const char* path : {"/containers/box/archive", "/containers/box/json", "/containers/box"})
+    fake.say(path, gone);
+  const Fd sandbox(::open(directory.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const isogate_call abi{sizeof abi, -1, INT64_MAX, {}};
+  Parts parts;
+  parts.uid = parts.gid = 10'000;
+  prepare_names(services, parts, sandbox.get(), directory.path(), sdk::Call(abi));
+  EXPECT_EQ(parts.passwd + parts.group, "") << "the image's own";
+  EXPECT_TRUE(services.image_users.empty()) << "the next one asks again";
 }
 
 using Named = OnEngine;

@@ -54,6 +54,7 @@ ImageUsers read_image(Services& services, const std::string& image, const sdk::C
       if (error.status() != ISOGATE_RESOURCE_EXHAUSTED) throw;
       users = {};
     }
+    (void)services.engine.inspect(id, call);  // of one that was pruned meanwhile, a 404 says nothing
   };
   with_filler(services, owner, name, {{"Image", image}}, services.config.platform, call, read);
   return users;
