@@ -199,6 +199,8 @@ class TlsTransport : public Transport {
     return answer(SSL_write(ssl_.get(), from, most));
   }
 
+  [[nodiscard]] bool must_repeat() const override { return true; }
+
   [[nodiscard]] bool has_buffered() const override {
     const std::lock_guard lock(mutex_);
     return SSL_pending(ssl_.get()) > 0;

@@ -57,6 +57,8 @@ class Transport {
   // As read(2) and write(2): -1 with errno (EAGAIN: poll first), 0 at the end. No SIGPIPE.
   virtual ssize_t read_some(char* to, size_t size) = 0;
   virtual ssize_t write_some(const char* from, size_t size) = 0;
+  // After EAGAIN, write_some() must be repeated with the same bytes, and no fewer.
+  [[nodiscard]] virtual bool must_repeat() const { return false; }
   [[nodiscard]] virtual bool has_buffered() const { return false; }
   // Why TLS has failed since the handshake; empty: it has not. The other side may refuse a certificate then.
   [[nodiscard]] virtual std::string tls_failure() const { return ""; }

@@ -332,8 +332,8 @@ bool Connection::flush(Pending& call, Bound bound, std::span<const int> fds, boo
     if (sent > 0) {
       done += static_cast<size_t>(sent);
     } else if (sent < 0 && code == EAGAIN) {
-      const bool room =
-          done == 0 && may_give_up ? wait_for_room(call, bound) : wait_for_rest(call, bound, whole_by);
+      const bool begun = done > 0 || !may_give_up || stream_->must_repeat();
+      const bool room = begun ? wait_for_rest(call, bound, whole_by) : wait_for_room(call, bound);
       if (!room) return false;
     } else if (attach && sent < 0 && code != EINTR && !is_end_of_stream(code)) {
       throw Error(ISOGATE_RESOURCE_EXHAUSTED,

@@ -282,6 +282,71 @@ TEST(RunnerLinkCancel, ACallOfWhichAPartIsSentWaitsForAStreamThatIsAway) {
   EXPECT_TRUE(leaving.link->alive());
 }
 
+// Like TLS: of what it refuses, a part may be on its way, and anything else breaks it.
+class Begins final : public sdk::RunnerStream {
+ public:
+  explicit Begins(std::unique_ptr<sdk::RunnerStream> below) : below_(std::move(below)) {}
+  ~Begins() override { ::close(full_); }
+  Begins(const Begins&) = delete;
+  Begins& operator=(const Begins&) = delete;
+
+  void refuse() {
+    ::eventfd_write(full_, UINT64_MAX - 1);
+    refuses_ = true;
+  }
+  void take() {
+    eventfd_t count = 0;
+    refuses_ = false;
+    ::eventfd_read(full_, &count);
+  }
+  [[nodiscard]] bool has_refused() const { return refused_; }
+  [[nodiscard]] int fd() const override { return below_->fd(); }
+  [[nodiscard]] int room_fd() const override { return full_; }
+  [[nodiscard]] bool must_repeat() const override { return true; }
+  ssize_t read_some(char* to, size_t size) override { return below_->read_some(to, size); }
+  ssize_t write_some(const char* from, size_t size) override {
+    if (!std::string_view(from, size).starts_with(begun_)) return errno = ECONNRESET, -1;
+    if (!refuses_) return begun_.clear(), below_->write_some(from, size);
+    begun_.assign(from, size);
+    refused_ = true;
+    return errno = EAGAIN, -1;
+  }
+  void shutdown() override { below_->shutdown(); }
+
+ private:
+  const std::unique_ptr<sdk::RunnerStream> below_;
+  const int full_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  std::string begun_;  // the writer's
+  std::atomic<bool> refuses_{false}, refused_{false};
+};
+
+TEST(RunnerLinkCancel, WhatAStreamHasBegunToSendGoesOutBeforeAnythingElse) {
+  Peer peer;
+  peer.send(frame(ISOGATE_RUNNER_HELLO, 0, raw(hello(0))));
+  auto stream = std::make_unique<Begins>(peer.client_end(false));
+  Begins& begins = *stream;
+  const Ask ask;
+  const auto link = sdk::link::connect(std::move(stream), 5s, ask.call, {10s, 10s, 10s});
+  EXPECT_EQ(peer.hear().head.type, ISOGATE_RUNNER_HELLO);
+  Pipe in;
+  Exec exec({"cat"});
+  exec.in = in.reader;
+  auto done = exec.start(*link);
+  peer.expect(ISOGATE_RUNNER_EXEC);
+  begins.refuse();
+  in.write(std::string(2000, 'x'));
+  EXPECT_TRUE(test::eventually(20, [&] { return begins.has_refused(); }));
+  exec.ask.cancel();
+  std::this_thread::sleep_for(50ms);
+  EXPECT_TRUE(link->alive()) << link->why();
+  begins.take();
+  EXPECT_EQ(peer.expect(ISOGATE_RUNNER_DATA).bytes(), std::string(2000, 'x'));
+  EXPECT_EQ(peer.expect(ISOGATE_RUNNER_CANCEL).head.stream, 1u);
+  peer.send(result_frame(1, killed()));
+  EXPECT_EQ(done.get().exec.flags, ISOGATE_RESULT_KILLED);
+  EXPECT_TRUE(link->alive()) << link->why();
+}
+
 // Both sockets are full: the client reads from the runner although the runner reads nothing.
 TEST(RunnerLinkCancel, AWriterThatWaitsForRoomGoesOnReading) {
   Peer peer;

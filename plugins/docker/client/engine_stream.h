@@ -44,6 +44,7 @@ class EngineStream : public sdk::RunnerStream {
   // An end in the middle of a frame is -1 with ECONNRESET, invalid frames are EPROTO.
   ssize_t read_some(char* to, size_t size) override;
   ssize_t write_some(const char* from, size_t size) override;
+  [[nodiscard]] bool must_repeat() const override { return transport_->must_repeat(); }
   [[nodiscard]] bool has_buffered() const override;
   void shutdown() override;
 

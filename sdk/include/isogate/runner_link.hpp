@@ -36,6 +36,9 @@ class RunnerStream {
   // As read(2) and write(2) on a non-blocking descriptor: -1 with errno (EAGAIN: poll first), 0 at the end.
   virtual ssize_t read_some(char* to, size_t size) = 0;
   virtual ssize_t write_some(const char* from, size_t size) = 0;
+  // After EAGAIN from write_some() the same bytes must be written again, and no fewer, before any other: TLS may
+  // have sent a part of them.
+  [[nodiscard]] virtual bool must_repeat() const { return false; }
   // read_some() would return data without POLLIN.
   [[nodiscard]] virtual bool has_buffered() const { return false; }
   // Sends bytes with descriptors attached to the first one; only where carries_descriptors().
