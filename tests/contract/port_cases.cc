@@ -247,6 +247,31 @@ void ending_the_sandbox_ends_its_connections(World& w) {
   EXPECT_EQ(port.socket.close_code(), 1001);
 }
 
+// The port's direction has ended, and the client says nothing.
+void what_ends_a_connection_ends_one_whose_port_has_ended(World& w) {
+  SKIP_WITHOUT_PORTS(w);
+  const auto own = w.another();
+  const Caller one(*own, "one"), two(*own, "two");
+  const auto ended = [](const Caller& me) {
+    start_port_server(me, "last");
+    auto port = std::make_unique<Connected>(me, kPort, "?half_close=true");
+    EXPECT_TRUE(port->socket.open());
+    port->socket.send_binary("x");
+    EXPECT_TRUE(port->rest().ends_with("done"));
+    EXPECT_TRUE(port->ended);
+    return port;
+  };
+  const auto deleted = ended(one), stopped = ended(two);
+  EXPECT_TRUE(succeeded(one.call("DELETE", "/sandboxes/one")));
+  EXPECT_FALSE(deleted->socket.next());
+  EXPECT_EQ(deleted->socket.close_code(), 1001);
+  ::kill(own->pid(), SIGTERM);
+  const double took = seconds_of([&] { EXPECT_FALSE(stopped->socket.next()); });
+  EXPECT_LT(took, 15.0) << "it does not wait for the end of the drain";
+  EXPECT_EQ(stopped->socket.close_code(), 1001);
+  EXPECT_EQ(own->wait(45), 0);
+}
+
 void a_gateway_that_stops_ends_connections(World& w) {
   SKIP_WITHOUT_PORTS(w);
   const auto own = w.another();
@@ -352,6 +377,8 @@ constexpr Case kPortCases[] = {
     {"a_strangers_sandbox_has_no_ports", 8, a_strangers_sandbox_has_no_ports},
     {"the_gateway_itself_is_not_reached", 8, the_gateway_itself_is_not_reached},
     {"ending_the_sandbox_ends_its_connections", 1, ending_the_sandbox_ends_its_connections},
+    {"what_ends_a_connection_ends_one_whose_port_has_ended", 1,
+     what_ends_a_connection_ends_one_whose_port_has_ended},
     {"a_gateway_that_stops_ends_connections", 1, a_gateway_that_stops_ends_connections},
     {"a_hundred_connections_at_once", 0, a_hundred_connections_at_once},
     {"connections_of_a_sandbox_are_bounded", 6, connections_of_a_sandbox_are_bounded},

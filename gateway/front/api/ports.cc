@@ -98,8 +98,7 @@ class Passage {
     }
     if (!half_close_) co_return;
     co_await send(true, R"({"event":"end"})");
-    co_await changes_.until([this] { return input_read_ || input_ended_; });
-    if (!client_left_) co_await port_.ended();
+    co_await port_.ended();
   }
 
   // What the client sent before it left still reaches the port.
@@ -143,7 +142,6 @@ class Passage {
     if (text_field(message, "type").value_or("") != "end") throw invalid_request("`type` must be end");
     input_ended_ = true;
     port_.end_writing();
-    changes_.notify();
   }
 
   const asio::any_io_executor& executor_;
