@@ -125,6 +125,19 @@ void what_a_client_sent_before_it_left_arrives(World& w) {
       << w.me.get(output).text;
 }
 
+// More than the program's own socket holds, while the port waits for who reads nothing.
+void what_a_client_sent_before_it_broke_off_arrives(World& w) {
+  if (is_refused(w)) return;
+  const std::string output = start_port_server(w.me, "pour");
+  Connected port(w.me);
+  ASSERT_TRUE(port.socket.open());
+  for (int i = 0; i < 2; ++i) port.socket.send_binary(std::string(100000, 'x'));
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  port.socket.drop();
+  EXPECT_TRUE(eventually(60, [&] { return w.me.get(output).text.find("200000\\n") != std::string::npos; }))
+      << w.me.get(output).text;
+}
+
 void a_message_to_a_port_is_bounded(World& w) {
   if (is_refused(w)) return;
   start_port_server(w.me, "hold");
@@ -366,6 +379,7 @@ constexpr Case kPortCases[] = {
     {"bytes_to_and_from_a_port_are_exact", 4, bytes_to_and_from_a_port_are_exact},
     {"a_port_ends_one_direction_after_the_other", 4, a_port_ends_one_direction_after_the_other},
     {"what_a_client_sent_before_it_left_arrives", 4, what_a_client_sent_before_it_left_arrives},
+    {"what_a_client_sent_before_it_broke_off_arrives", 4, what_a_client_sent_before_it_broke_off_arrives},
     {"a_message_to_a_port_is_bounded", 6, a_message_to_a_port_is_bounded},
     {"a_slow_reader_holds_up_the_port", 4, a_slow_reader_holds_up_the_port},
     {"who_reads_nothing_of_a_port_is_disconnected", 6, who_reads_nothing_of_a_port_is_disconnected},

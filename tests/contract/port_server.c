@@ -3,6 +3,7 @@
  *   echo    sends back what comes, to its end        six     the same, only on [::1]
  *   count   reads to the end, then writes the number of bytes, and sends it
  *   flood   sends 10 MiB of a pattern and ends       hold    neither reads nor sends
+ *   pour    the same, then reads to the end and writes how many bytes came
  *   reset   reads a byte and breaks the connection   full    accepts nobody
  *   half    accepts an upgrade, sends "half" and, once a byte comes, breaks the connection
  *   last    accepts an upgrade, sends "done", ends its output, and writes how many bytes still come
@@ -146,6 +147,7 @@ int main(int argc, char** argv) {
       close(listener);
       if (strcmp(kind, "count") == 0) count(fd);
       else if (strcmp(kind, "flood") == 0) flood(fd);
+      else if (strcmp(kind, "pour") == 0) flood(fd), (void)write_count(fd);
       else if (strcmp(kind, "reset") == 0) reset(fd);
       else if (strcmp(kind, "half") == 0) half(fd);
       else if (strcmp(kind, "last") == 0) last(fd);

@@ -58,6 +58,11 @@ class Passage {
       gone_ = true;
     }
     port_.on_cut({});
+    if (gone_) {
+      socket_.abort();  // ends its read, too
+      client_is_gone();
+      co_await changes_.until([this] { return input_read_; });
+    }
     if (client_left_) co_await pass_the_rest();
     if (!gone_ && !client_left_) co_await socket_.close(code_, reason_);
     socket_.abort();
