@@ -53,6 +53,21 @@ TEST_F(E2bCreation, TheTimeoutBeginsWhenTheSandboxIsReady) {
   EXPECT_TRUE(eventually(30, [&] { return is_empty(); })) << "a second later it has ended";
 }
 
+TEST_F(E2bCreation, AFaultOfAFileCallHasNoPathInTheLog) {
+  const Json box = create(300).body;
+  fail("stat");
+  const Headers headers = {{"E2b-Sandbox-Id", box.at("sandboxID")},
+                           {"X-Access-Token", box.at("envdAccessToken")},
+                           {"Content-Type", "application/json"}};
+  const Answer answer = answer_of(
+      http_call(url_, "POST", "/filesystem.Filesystem/Stat", headers, R"({"path":"/home/user/secret"})"));
+  EXPECT_EQ(answer.status, 500) << answer.text;
+  EXPECT_NE(answer.text.find("/home/user/secret"), std::string::npos) << answer.text;
+  const Json line = logged(*gateway_, {"\"event\":\"request\"", answer.header("X-Request-Id")});
+  ASSERT_FALSE(line.is_null()) << gateway_->log();
+  EXPECT_EQ(line.at("reason"), "`…` fails") << "no log has a path of a caller's";
+}
+
 TEST_F(E2bCreation, OneThatFailsIsEndedEvenIfTheEndFailsAtFirst) {
   fail("late-refusal purge");
   const Answer answer = create(300);

@@ -107,6 +107,7 @@ class FaultySandbox final : public sdk::Sandbox {
     const isogate_change ready{sizeof ready, ISOGATE_CHANGE_READY, 0, 0, 0};
     [[maybe_unused]] const bool said =
         call.write_all(request.fd, {reinterpret_cast<const char*>(&ready), sizeof ready});
+    if (sdk::view(request.path) == "broken") fail_on_host(EIO);
     throw sdk::Error(ISOGATE_IO, R"(the share \\server\files is "away")");
   }
 };

@@ -205,6 +205,16 @@ TEST_F(PluginFails, AWatchThatFailsEndsWithTheBackendsOwnWords) {
   EXPECT_EQ(line.at("reason"), why);
 }
 
+TEST_F(PluginFails, AWatchThatFailsHasNoPathInTheLog) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const Answer answer = Caller(*gateway, "faulty").get("/workspace/watch?agent_id=faulty&path=broken");
+  EXPECT_NE(answer.text.find("Input/output error: `broken`"), std::string::npos) << answer.text;
+  const Json line = logged(*gateway, {"\"event\":\"request\"", answer.header("X-Request-Id")});
+  ASSERT_FALSE(line.is_null()) << gateway->log();
+  EXPECT_EQ(line.at("reason"), "Input/output error: `…`") << "no log has a path of a caller's";
+}
+
 TEST_F(PluginFails, AWriteOfAnotherSizeIsNoSuccess) {
   const auto gateway = start(yaml());
   ASSERT_TRUE(up_within(10, *gateway));

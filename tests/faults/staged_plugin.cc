@@ -122,6 +122,10 @@ class StagedSandbox final : public sdk::Sandbox {
     [[maybe_unused]] const bool said =
         call.write_all(request.fd, sound_ && !closing_ ? "sound\n" : "UNSOUND\n");
   }
+  void stat(const sdk::Call&, const isogate_file_request&, isogate_entry& entry) override {
+    stage_.check("stat");
+    entry.type = ISOGATE_ENTRY_REGULAR;
+  }
   void list(const sdk::Call& call, const isogate_file_request&, const sdk::EntrySink&) override {
     stage_.make("listing");
     const Listing until_here{stage_};

@@ -136,7 +136,7 @@ Task<void> handle_watch(App& app, Exchange& exchange) {
     if (client.killed()) throw ClientGone{};
   }
   if (watch->over() == WatchEnd::kFailed)
-    exchange.note({.code = Code::kBackendUnavailable, .message = watch->message()});
+    exchange.note({.code = Code::kBackendUnavailable, .message = watch->message(), .of_file = true});
   events += end_event(*watch);
   co_await exchange.write(events);
   co_await exchange.finish();
