@@ -85,6 +85,9 @@ TEST_F(SlowSteps, ARefusalAfterTheStartOfAStreamIsItsEnd) {
   EXPECT_TRUE(events.back().at("exit_code").is_null());
   EXPECT_EQ(events.back().at("error").at("code"), "permission_denied");
   EXPECT_EQ(events.back().at("error").at("message"), "there is no such user");
+  const Json line = logged(*gateway_, {"\"operation\":\"execStream\""});
+  ASSERT_FALSE(line.is_null()) << gateway_->log();
+  EXPECT_EQ(line.at("code"), "permission_denied");
 }
 
 TEST_F(SlowSteps, TheListingBeforeAnExecHasItsDeadline) {

@@ -316,6 +316,7 @@ TEST_F(RotatedKeys, AnArchiveOfARemovedOneIsCutBeforeItsNextMember) {
       },
       std::runtime_error);
   EXPECT_LT(got, 2 * kSize);
+  EXPECT_TRUE(gateway_->logs("\"complete\":false,\"code\":\"unauthenticated\"")) << gateway_->log();
 }
 
 // What a program does not read yet waits, and must not keep others from its stdin.

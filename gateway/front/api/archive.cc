@@ -139,6 +139,7 @@ class ArchiveDownload {
       co_await exchange_.write(out_);
       co_await exchange_.finish();
     } catch (const ApiError& error) {
+      exchange_.note(error);
       cut(error.fault());
     }
   }
@@ -379,8 +380,7 @@ class ArchiveDownload {
       if (!proven) {
         reply = co_await read->reply();
         throw_unless_ok(app_, lease_, reply, client_.killed());
-        if (!are_same(std::get<Entry>(reply.value), entry))
-          cut("a file was changed while it was read");
+        if (!are_same(std::get<Entry>(reply.value), entry)) cut("a file was changed while it was read");
         co_await send_bytes(*read, 1);
       }
       writer_.end_file();

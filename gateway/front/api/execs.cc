@@ -256,6 +256,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
 
   // Of what was announced, and refused all the same: the backend took long.
   asio::awaitable<void> end_refused(const std::optional<ApiError>& why) {
+    if (why) exchange_.note(*why);
     so_far_.outcome = Outcome::kNotStarted;
     co_await send_exit(exchange_, so_far_, false, why);
   }
