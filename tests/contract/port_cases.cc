@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 
 #include <csignal>
+#include <future>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -299,6 +300,22 @@ void a_gateway_that_stops_ends_connections(World& w) {
   EXPECT_EQ(own->wait(45), 0);
 }
 
+// Its sandbox is kept, or comes back: it is not the one that is missing.
+void a_dial_that_a_stop_cuts_is_to_be_repeated(World& w) {
+  SKIP_WITHOUT_PORTS(w);
+  const auto own = w.another();
+  const Caller me(*own, "dials");
+  start_port_server(me, "full");
+  std::vector<std::unique_ptr<Connected>> waiting;  // what its queue holds
+  do {
+    waiting.push_back(std::make_unique<Connected>(me));
+  } while (waiting.back()->socket.open() && waiting.size() < 4);
+  auto dialled = std::async(std::launch::async, [&] { return dial(me, std::to_string(kPort)); });
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  ::kill(own->pid(), SIGTERM);
+  EXPECT_TRUE(refused(dialled.get(), 503, "backend_unavailable"));
+}
+
 void a_hundred_connections_at_once(World& w) {
   if (is_refused(w)) return;
   start_port_server(w.me, "echo");
@@ -394,6 +411,7 @@ constexpr Case kPortCases[] = {
     {"what_ends_a_connection_ends_one_whose_port_has_ended", 1,
      what_ends_a_connection_ends_one_whose_port_has_ended},
     {"a_gateway_that_stops_ends_connections", 1, a_gateway_that_stops_ends_connections},
+    {"a_dial_that_a_stop_cuts_is_to_be_repeated", 9, a_dial_that_a_stop_cuts_is_to_be_repeated},
     {"a_hundred_connections_at_once", 0, a_hundred_connections_at_once},
     {"connections_of_a_sandbox_are_bounded", 6, connections_of_a_sandbox_are_bounded},
     {"port_forward_carries_connections_of_this_machine", 4, port_forward_carries_connections_of_this_machine},

@@ -23,8 +23,10 @@ namespace {
 constexpr const char* kReplaced = "the sandbox's backend is replaced";
 constexpr std::chrono::seconds kDialWithin{10};  // the backend itself gives up earlier
 
-ApiError sandbox_ended() {
-  return {.code = Code::kSandboxNotFound, .message = "the sandbox was ended while its port was dialled"};
+// By the end of its sandbox, a reload or the end of the gateway: the next attempt is told which.
+ApiError cut_while_dialled(const std::string& why) {
+  return {
+      .code = Code::kBackendUnavailable, .message = "the port was not dialled: " + why, .retry_after_sec = 1};
 }
 
 ApiError refusal_of(const ipc::Reply& reply, uint16_t port) {
@@ -183,7 +185,7 @@ asio::awaitable<std::unique_ptr<PortConnection>> PortConnection::open(Sandboxes&
   const bool in_time = co_await shared->changes.until(
       [&shared] { return shared->connected || shared->done || shared->cut_why; }, kDialWithin);
   if (killer.killed()) throw ClientGone{};
-  if (shared->cut_why) throw sandbox_ended();
+  if (shared->cut_why) throw cut_while_dialled(*shared->cut_why);
   if (shared->connected) co_return std::move(made);
   if (in_time) throw refusal_of(shared->reply, target.port);
   throw ApiError{.code = Code::kBackendUnavailable,
