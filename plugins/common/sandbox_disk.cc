@@ -352,6 +352,25 @@ Result<uint32_t> SandboxDisks::project_of(int sandbox, uint32_t uid) {
                "what was purged of this agent is still being removed; try again"};
 }
 
+namespace {
+
+// What programs and file calls fill. The gateway's own records lie beside it, in no project: otherwise a full
+// sandbox could not be opened, and so not be emptied.
+Result<void> assign_files(int sandbox, uint32_t project, bool make) {
+  const bool there = ::faccessat(sandbox, "workspace", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+  for (const char* name : {"staging", there ? "workspace" : "workspace.new"}) {
+    if (make && ::mkdirat(sandbox, name, 0700) != 0 && errno != EEXIST)
+      return os_error("cannot make a directory for the sandbox's project", errno);
+    const Fd part(resolve_child(sandbox, name, O_RDONLY | O_DIRECTORY));
+    if (part.get() == -ENOENT) continue;
+    if (!part) return os_error("cannot open a directory to set its project", -part.get());
+    if (auto assigned = assign_project(part.get(), project); !assigned) return assigned;
+  }
+  return leave_project(sandbox);
+}
+
+}  // namespace
+
 Result<void> SandboxDisks::open_directory(const Wanted& wanted, int sandbox, uint64_t bytes,
                                           SandboxDisk& disk) {
   disk.home_ = Fd(::openat(sandbox, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -361,7 +380,7 @@ Result<void> SandboxDisks::open_directory(const Wanted& wanted, int sandbox, uin
     const auto project = project_of(sandbox, wanted.identity.uid);
     if (!project) return project.error();
     disk.project_ = *project;
-    if (auto assigned = assign_project(sandbox, disk.project_); !assigned) return assigned;
+    if (auto assigned = assign_files(sandbox, disk.project_, !wanted.attach_only); !assigned) return assigned;
     if (auto limited = limit_project(sandbox, disk.project_, bytes); !limited) return limited;
     auto home = copy_of(disk.home_.get());
     if (!home) return home.error();

@@ -87,6 +87,7 @@ Result<void> set_project(int file, uint32_t project, bool inherit) {
   if (::ioctl(file, FS_IOC_FSGETXATTR, &attributes) != 0)
     return os_error("cannot read the project of a file", errno);
   attributes.fsx_projid = project;
+  attributes.fsx_xflags &= ~uint32_t{FS_XFLAG_PROJINHERIT};
   if (inherit) attributes.fsx_xflags |= FS_XFLAG_PROJINHERIT;
   if (::ioctl(file, FS_IOC_FSSETXATTR, &attributes) != 0)
     return os_error("cannot set the project of a file", errno);
@@ -186,6 +187,8 @@ Result<void> assign_project(int directory, uint32_t project) {
                        ", so that not all of it can be counted");
   return set_project(directory, project, true);  // last: it marks the tree as complete
 }
+
+Result<void> leave_project(int directory) { return set_project(directory, 0, false); }
 
 Result<bool> is_unused_project(int directory, uint32_t project) {
   if_dqblk found = {};

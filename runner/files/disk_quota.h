@@ -105,6 +105,8 @@ Result<void> check_project_quotas(int directory);
 // cannot be opened (symlinks, FIFOs, sockets, devices) stay unchanged. No other process may use the directory
 // meanwhile.
 Result<void> assign_project(int directory, uint32_t project);
+// Takes this directory itself out of its project: what is made in it later is in none.
+Result<void> leave_project(int directory);
 // Whether nothing is in it, on the file system of this directory.
 Result<bool> is_unused_project(int directory, uint32_t project);
 // 0: no limit. Its inodes are bounded by kBytesPerInode.

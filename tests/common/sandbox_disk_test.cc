@@ -478,7 +478,8 @@ class ProjectQuotaTest : public SandboxDiskTest, public testing::WithParamInterf
     SandboxDiskTest::TearDown();
   }
   [[nodiscard]] std::string disk() const { return place_.path() + "/mounted"; }
-  [[nodiscard]] std::string project() const { return read_whole(disk() + "/" + wanted_.id + "/project"); }
+  [[nodiscard]] std::string sandbox() const { return disk() + "/" + wanted_.id; }
+  [[nodiscard]] std::string project() const { return read_whole(sandbox() + "/project"); }
 
   Result<std::unique_ptr<SandboxDisk>> open_there() {
     const auto sandboxes = open_state_directory(disk());
@@ -499,12 +500,12 @@ class ProjectQuotaTest : public SandboxDiskTest, public testing::WithParamInterf
 };
 
 TEST_P(ProjectQuotaTest, HoldsInBytesAndFilesAndGoesWithTheSandbox) {
-  const std::string files = disk() + "/" + wanted_.id + "/files";
+  const std::string files = sandbox() + "/workspace";
+  ASSERT_EQ(::mkdir(files.c_str(), 0700), 0);
+  ASSERT_EQ(::chown(files.c_str(), 61900, 61900), 0);
   auto opened = open_there();
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   EXPECT_EQ((*opened)->enforced_bytes(), 16 * kMebibyte);
-  ASSERT_EQ(::mkdir(files.c_str(), 0700), 0);
-  ASSERT_EQ(::chown(files.c_str(), 61900, 61900), 0);
   EXPECT_THAT(as_user("cd " + files + " && head -c 40M /dev/zero > big"), kFull);
   const auto use = (*opened)->quota()->use();
   ASSERT_TRUE(use.ok()) << use.error().message;
@@ -520,8 +521,24 @@ TEST_P(ProjectQuotaTest, HoldsInBytesAndFilesAndGoesWithTheSandbox) {
   EXPECT_EQ(as_user("cd " + files + " && head -c 20M /dev/zero > more"), "") << "its limit is gone";
 }
 
+// As a backend host, which lacks the capability to exceed a quota.
+TEST_P(ProjectQuotaTest, AFullSandboxTakesTheRecordsOfItsNextOpen) {
+  const std::string files = sandbox() + "/workspace";
+  ASSERT_EQ(::mkdir(files.c_str(), 0700), 0);
+  ASSERT_EQ(::chown(files.c_str(), 61900, 61900), 0);
+  ASSERT_TRUE(open_there().ok());
+  EXPECT_THAT(as_user("cd " + files + " && head -c 40M /dev/zero > big"), kFull);
+  const ProgramResult recorded =
+      run_program({"setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "sh", "-c",
+                   "echo new > " + sandbox() + "/record && mkdir " + sandbox() + "/beside && echo new > " +
+                       sandbox() + "/beside/record"});
+  EXPECT_EQ(recorded.exit_code, 0) << recorded.err;
+  EXPECT_TRUE(open_there().ok());
+  EXPECT_THAT(as_user("cd " + files + " && head -c 1M /dev/zero > more"), kFull) << "it is bounded still";
+}
+
 TEST_P(ProjectQuotaTest, CountsWhatWasThereBefore) {
-  const std::string files = disk() + "/" + wanted_.id + "/files";
+  const std::string files = sandbox() + "/workspace";
   ASSERT_EQ(::mkdir(files.c_str(), 0700), 0);
   ASSERT_EQ(run_program({"sh", "-c",
                          "cd " + files +
@@ -541,7 +558,7 @@ TEST_P(ProjectQuotaTest, ANewSandboxDoesNotPayForWhatAPurgeHasNotRemovedYet) {
   EXPECT_NE(before, "");
   EXPECT_EQ(open_there().ok() ? project() : "", before) << "one that is there keeps its project";
   ASSERT_EQ(run_program({"sh", "-c",
-                         "cd " + disk() + " && head -c 8M /dev/zero > " + wanted_.id + "/old && mv " +
+                         "cd " + disk() + " && head -c 8M /dev/zero > " + wanted_.id + "/staging/old && mv " +
                              wanted_.id + " removed && mkdir -m 711 " + wanted_.id})
                 .exit_code,
             0);
