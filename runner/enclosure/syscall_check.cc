@@ -4,6 +4,7 @@
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -42,6 +43,7 @@ constexpr Probe kProbes[] = {
     {"ioctl(TIOCSTI, 64 bits)", SYS_ioctl, -1, (1L << 32) | kTypeIntoTerminalCall, 0},
     {"ioctl(BTRFS_IOC_SNAP_CREATE_V2)", SYS_ioctl, -1, 0x50009417, 0},
     {"fcntl(F_SETPIPE_SZ)", SYS_fcntl, -1, F_SETPIPE_SZ, 4096},
+    {"memfd_create(MFD_HUGETLB)", SYS_memfd_create, 0, MFD_HUGETLB, 0},
 };
 
 bool refused(long number, long a, long b, long c) {

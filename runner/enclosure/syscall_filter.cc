@@ -5,6 +5,7 @@
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -148,6 +149,10 @@ Code code_for(SyscallVerdict verdict, Reaper where) {
     case SyscallVerdict::kSeccomp:
       return {low(1), any_bit(SECCOMP_FILTER_FLAG_NEW_LISTENER, 0, 1), answer(error(EPERM)),
               answer(SECCOMP_RET_ALLOW)};
+    case SyscallVerdict::kMap:
+      return {low(3), any_bit(MAP_HUGETLB, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
+    case SyscallVerdict::kMemoryFile:
+      return {low(1), any_bit(MFD_HUGETLB, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
     case SyscallVerdict::kMakeNode2:
       return no_device(1);
     case SyscallVerdict::kMakeNode3:

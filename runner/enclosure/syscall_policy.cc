@@ -28,12 +28,12 @@ ROW(kNames, CALL(mkdirat), CALL(unlinkat), CALL(renameat), CALL(renameat2), CALL
 ROW(kAttributes, CALL(getxattr), CALL(lgetxattr), CALL(fgetxattr), CALL(listxattr), CALL(llistxattr),
     CALL(flistxattr), CALL(setxattr), CALL(lsetxattr), CALL(fsetxattr), CALL(removexattr), CALL(lremovexattr),
     CALL(fremovexattr));
-ROW(kDescriptors, CALL(dup), CALL(dup3), CALL(flock), CALL(pipe2), CALL(eventfd2), CALL(memfd_create),
-    CALL(signalfd4), CALL(timerfd_create), CALL(timerfd_settime), CALL(timerfd_gettime), CALL(inotify_init1),
+ROW(kDescriptors, CALL(dup), CALL(dup3), CALL(flock), CALL(pipe2), CALL(eventfd2), CALL(signalfd4),
+    CALL(timerfd_create), CALL(timerfd_settime), CALL(timerfd_gettime), CALL(inotify_init1),
     CALL(inotify_add_watch), CALL(inotify_rm_watch));
 ROW(kWaiting, CALL(ppoll), CALL(pselect6), CALL(epoll_create1), CALL(epoll_ctl), CALL(epoll_pwait),
     CALL(epoll_pwait2));
-ROW(kMemory, CALL(brk), CALL(mmap), CALL(munmap), CALL(mremap), CALL(mprotect), CALL(madvise), CALL(mincore),
+ROW(kMemory, CALL(brk), CALL(munmap), CALL(mremap), CALL(mprotect), CALL(madvise), CALL(mincore),
     CALL(msync), CALL(mlock), CALL(mlock2), CALL(munlock), CALL(mlockall), CALL(munlockall), CALL(remap_file_pages),
     CALL(membarrier), CALL(pkey_alloc), CALL(pkey_free), CALL(pkey_mprotect), kMapShadowStack, kMseal,
     CALL(process_mrelease));
@@ -85,6 +85,8 @@ ROW(kFcntl, CALL(fcntl));
 ROW(kIoctl, CALL(ioctl));
 ROW(kPersonality, CALL(personality));
 ROW(kSeccomp, CALL(seccomp));
+ROW(kMap, CALL(mmap));
+ROW(kMemoryFile, CALL(memfd_create));
 ROW(kNode, CALL(mknodat));
 ROW(kSync, CALL(sync), CALL(syncfs));
 ROW(kTracing, CALL(ptrace), CALL(process_vm_readv), CALL(process_vm_writev), CALL(kcmp));
@@ -145,6 +147,8 @@ constexpr SyscallRow kTable[] = {
     {SyscallVerdict::kIoctl, "TIOCSETD loads line disciplines; TIOCSTI and TIOCLINUX type for others; FS_IOC_FSSETXATTR and FS_IOC_SETFLAGS take files out of a quota; nobody can empty a read-only subvolume; 32 bits count: CVE-2019-10063", kIoctl},
     {SyscallVerdict::kPersonality, "READ_IMPLIES_EXEC and ADDR_NO_RANDOMIZE weaken", kPersonality},
     {SyscallVerdict::kSeccomp, "further filters of its own", kSeccomp},
+    {SyscallVerdict::kMap, "its own memory; the host's huge pages (MAP_HUGETLB) count in no memory limit", kMap},
+    {SyscallVerdict::kMemoryFile, "the same (MFD_HUGETLB)", kMemoryFile},
     {SyscallVerdict::kMakeNode3, "FIFOs and sockets, no devices", kNode},
     {SyscallVerdict::kPretend, "a flush of all of the host's disks is a cheap way to hold others up", kSync},
     {SyscallVerdict::kDebugOnly, "debuggers; else a hole between programs of one user", kTracing},

@@ -21,6 +21,8 @@ enum class SyscallVerdict : uint8_t {
   kIoctl,         // all but kRefusedIoctls
   kPersonality,   // only the ordinary one, and asking which
   kSeccomp,       // no listener that decides for others
+  kMap,           // no huge pages: they count in no memory limit
+  kMemoryFile,    // the same
   kMakeNode2,
   kMakeNode3,  // the mode is argument 1 or 2: no devices
   kDebugOnly,  // allowed in profile debug, else refused

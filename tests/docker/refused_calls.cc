@@ -53,6 +53,7 @@ int main() {
   if (!refused(::socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER))) served("NETLINK_NETFILTER");
   char descriptor[16] = {};
   if (!refused(::syscall(SYS_memfd_secret, 0))) served("memfd_secret");
+  if (!refused(::syscall(SYS_memfd_create, "", 4 /* MFD_HUGETLB */))) served("huge pages");
 #if defined(__x86_64__)
   const long changed = static_cast<int>(::syscall(SYS_modify_ldt, 1, descriptor, sizeof descriptor));
   if (changed >= 0 || (errno != EPERM && errno != ENOSYS)) served("modify_ldt");

@@ -89,6 +89,10 @@ TEST(SeccompProfile, ComparesTheLowHalfOfAnArgument) {
       EXPECT_TRUE(allowed("ioctl", high | fine)) << fine;
     EXPECT_FALSE(allowed("fcntl", high | 1031));
     EXPECT_TRUE(allowed("fcntl", high | 1030));
+    EXPECT_FALSE(allowed("mmap", high | 0x40022));
+    EXPECT_TRUE(allowed("mmap", high | 0x22));
+    EXPECT_FALSE(allowed("memfd_create", high | 4));
+    EXPECT_TRUE(allowed("memfd_create", high | 3));
   }
 }
 

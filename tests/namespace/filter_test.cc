@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <linux/fs.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -100,6 +101,21 @@ TEST(Filter, LooksAtArguments) {
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_sync); }), 0);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0020666); }), EPERM);
   EXPECT_NE(under(kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0010666); }), EPERM);
+}
+
+// Whether or not this machine has any.
+TEST(Filter, RefusesHugePages) {
+  const auto map = [](int flags) {
+    return under(kDefault, [=] {
+      const int all = MAP_PRIVATE | MAP_ANONYMOUS | flags;
+      return ::mmap(nullptr, 4096, PROT_READ, all, -1, 0) == MAP_FAILED ? errno : 0;
+    });
+  };
+  EXPECT_EQ(map(0), 0);
+  EXPECT_EQ(map(MAP_HUGETLB), EPERM);
+  EXPECT_EQ(map(MAP_HUGETLB | (30 << MAP_HUGE_SHIFT)), EPERM);
+  EXPECT_NE(under(kDefault, [] { return error_of(SYS_memfd_create, 0, 0); }), EPERM);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_memfd_create, 0, MFD_HUGETLB); }), EPERM);
 }
 
 TEST(Filter, KeepsOffTheFirstProcess) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -120,6 +121,10 @@ void add_rules(Json& rules, const SyscallRow& row) {
       return allow({all({equal(0, 0)}), all({equal(0, kLow32)})});
     case SyscallVerdict::kSeccomp:
       return allow({all({masked(1, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0)})});
+    case SyscallVerdict::kMap:
+      return allow({all({masked(3, MAP_HUGETLB, 0)})});
+    case SyscallVerdict::kMemoryFile:
+      return allow({all({masked(1, MFD_HUGETLB, 0)})});
     case SyscallVerdict::kMakeNode2:
       return allow(no_devices(1));
     case SyscallVerdict::kMakeNode3:
