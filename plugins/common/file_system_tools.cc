@@ -101,7 +101,8 @@ std::string why_no_loop_file_systems() {
 }
 
 bool is_file_system_of(const Fd& image, uint64_t bytes) {
-  // Of its superblock: the count of blocks, their size, and whether the count has a second half.
+  // Of its superblock: the count of blocks, their size, how many a group has, and whether the count has a
+  // second half.
   unsigned char block[1024];
   if (::pread(image.get(), block, sizeof block, 1024) != static_cast<ssize_t>(sizeof block)) return false;
   const auto number = [&](size_t at) {
@@ -111,7 +112,10 @@ bool is_file_system_of(const Fd& image, uint64_t bytes) {
   constexpr uint64_t kMagic = 0xEF53, k64Bit = 0x80;
   if ((number(56) & 0xFFFF) != kMagic || number(24) > 6) return false;
   const uint64_t high = (number(96) & k64Bit) != 0 ? number(336) : 0;
-  return ((high << 32) | number(4)) << (10 + number(24)) == bytes;
+  const uint64_t own = ((high << 32) | number(4)) << (10 + number(24));
+  // e2fsprogs leave out a last group without room for its own tables, which are less than an eighth of it.
+  const uint64_t group = number(32) << (10 + number(24)), rest = group == 0 ? 0 : bytes % group;
+  return own == bytes || (rest < group / 8 && own == bytes - rest);
 }
 
 Result<void> make_file_system(const std::string& path, const Fd& image, uint64_t bytes) {

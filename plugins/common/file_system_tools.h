@@ -16,7 +16,7 @@ std::string why_no_loop_file_systems();
 // In the empty file at `path`, also open as `image` (borrowed): sparse, `bytes` long.
 Result<void> make_file_system(const std::string& path, const Fd& image, uint64_t bytes);
 
-// Whether the image has an ext4 of this size, as its superblock says.
+// Whether the image has an ext4 as e2fsprogs make it for this size, as its superblock says.
 bool is_file_system_of(const Fd& image, uint64_t bytes);
 
 // e2fsck -p, and resize2fs if the size differs. It must not be mounted. ISOGATE_IO if an operator
