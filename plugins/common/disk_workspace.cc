@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "plugins/common/or_throw.h"
+
 namespace isogate {
 
 Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisks::Wanted& wanted,
@@ -39,7 +41,7 @@ Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisk
     opened.disk.reset();
     (void)Workspace::purge(sandboxes_dir, wanted.id).ok();
   }
-  return workspace.error();
+  return own_error(workspace.error());
 }
 
 }  // namespace isogate

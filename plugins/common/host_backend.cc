@@ -65,7 +65,7 @@ std::optional<std::string> HostBackend::why_unavailable(std::span<const Kept> ne
 Result<Identity> HostBackend::identity_of(const isogate_sandbox_spec& spec) const {
   if (!as_root_) return Identity{};
   auto uid = registry_.assign(std::string(sdk::view(spec.sandbox_id)), uid_seed(host_, spec));
-  if (!uid) return uid.error();
+  if (!uid) return own_error(uid.error());
   return Identity{true, *uid, *uid};
 }
 

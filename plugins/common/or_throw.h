@@ -18,6 +18,13 @@ namespace isogate {
   throw sdk::Error(ISOGATE_IO, os_error(std::move(attempt), os_errno).message, os_errno);
 }
 
+// An error of open() or close(), where an errno comes from what is the backend's own: no caller can mend it.
+inline Error own_error(Error error) {
+  const bool is_errno = error.os_errno != 0 && error.status == sdk::status_of(error.os_errno);
+  if (is_errno && error.status != ISOGATE_RESOURCE_EXHAUSTED) error.status = ISOGATE_IO;
+  return error;
+}
+
 template <typename T>
 T or_throw(Result<T> result) {
   if (!result) fail_with(result.error());

@@ -1,6 +1,7 @@
 #include "plugins/common/plugin_open.h"
 
 #include "isogate/backend.hpp"
+#include "plugins/common/or_throw.h"
 #include "runner/files/workspace.h"
 #include "runner/files/workspace_path.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 Result<void> check_present(const std::string& sandboxes_dir, const std::string& id, bool known) {
   auto present = Workspace::exists(sandboxes_dir, id);
-  if (!present) return present.error();
+  if (!present) return own_error(present.error());
   if (*present) return {};
   if (known)
     return Error{ISOGATE_SANDBOX_LOST, 0,

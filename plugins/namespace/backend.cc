@@ -321,7 +321,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call&, const isogate_sand
       const bool fresh = !workspace->attached();
       workspace.reset();
       if (fresh) (void)purge(id, identity, *disk, -1).ok();
-      fail_with(made.error());
+      fail_with(own_error(made.error()));
     }
   }
   info.isolation = ISOGATE_ISOLATION_NAMESPACE;

@@ -160,6 +160,25 @@ TEST_F(LocalSandbox, AMissingStateDirectoryMakesItUnavailable) {
   EXPECT_EQ(probe(backend).verdict, ISOGATE_PROBE_UNAVAILABLE);
 }
 
+// Not a 404 or a 403, which blame the caller.
+TEST_F(LocalSandbox, WhatFailsInItsOwnFilesIsNoFaultOfTheCallers) {
+  Backend backend(state_, "local");
+  Box box(backend, Box::Deferred());
+  const std::string place = state_ + "/sandboxes/" + box.id;
+  std::ofstream(place) << "in the way";
+  for (const uint32_t flags : {0u, ISOGATE_OPEN_KNOWN, ISOGATE_OPEN_ATTACH_ONLY}) {
+    EXPECT_FALSE(box.open(box.spec(flags)));
+    EXPECT_EQ(box.status, ISOGATE_IO) << box.error;
+  }
+  std::filesystem::remove(place);
+  ASSERT_TRUE(box.open(box.spec())) << box.error;
+  const std::string trash = state_ + "/sandboxes/.purged";
+  std::filesystem::remove(trash);
+  std::ofstream(trash) << "in the way";
+  EXPECT_EQ(box.close(ISOGATE_CLOSE_PURGE), ISOGATE_IO) << box.error;
+  std::filesystem::remove(trash);
+}
+
 TEST_F(LocalSandbox, AgentsHaveNoWayToEachOther) {
   Backend backend(state_, "local");
   Box upper(backend, 1, "Bob"), lower(backend, 2, "bob");
