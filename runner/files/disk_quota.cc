@@ -155,10 +155,11 @@ Result<void> DiskHold::cover(int file) {
 Result<void> check_project_quotas(int directory) {
   fs_quota_statv state = {};
   state.qs_version = FS_QSTATV_VERSION1;
-  if (project_call(directory, Q_XGETQSTATV, 0, &state) != 0) {
-    if (errno == ENOSYS) return unsupported("this kernel has no project quotas");
-    return os_error("this file system has no project quotas", errno);
-  }
+  const bool found = project_call(directory, Q_XGETQSTATV, 0, &state) == 0;
+  if (!found && errno != ENOSYS) return os_error("this file system has no project quotas", errno);
+  // That is also the answer where none is on. A kernel without them does not even look at the descriptor.
+  if (!found && project_call(-1, Q_XGETQSTATV, 0, &state) != 0 && errno == ENOSYS)
+    return unsupported("this kernel has no project quotas");
   if ((state.qs_flags & FS_QUOTA_PDQ_ENFD) == 0)
     return unsupported("this file system does not enforce project quotas (mount it with prjquota)");
   fsxattr attributes = {};

@@ -380,6 +380,16 @@ TEST_F(SandboxDiskTest, WithoutAQuotaItIsAdvisoryAndOnlyWhereThatIsEnough) {
   EXPECT_GE(quota->use()->used_bytes, 5 * kMebibyte);
 }
 
+TEST_F(SandboxDiskTest, AFileSystemWithoutProjectQuotasIsNotBlamedOnTheKernel) {
+  disks_ = std::make_unique<SandboxDisks>(place_.path(), true);
+  disks_->set_policy({WorkspaceFs::kDirectory, 16, true, true});
+  if (disks_->look(false).enforced) GTEST_SKIP() << "this file system has project quotas";
+  constexpr long kQuotactlFd = 443;
+  const bool kernel_lacks_them = ::syscall(kQuotactlFd, -1, 0, 0, nullptr) != 0 && errno == ENOSYS;
+  const std::string words = disks_->look(false).words;
+  EXPECT_EQ(words.find("this kernel has no project quotas") != std::string::npos, kernel_lacks_them) << words;
+}
+
 TEST_F(SandboxDiskTest, AStartWarnsWhereTheRecordsShareTheFileSystem) {
   const auto warning = [&](WorkspaceFs fs, const std::string& records) {
     const SandboxDisks disks(place_.path(), true, {fs, 16, false, false});
