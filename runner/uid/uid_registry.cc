@@ -100,7 +100,10 @@ Result<std::optional<uint32_t>> remembered(const std::string& sandboxes_dir, con
   if (!text->has_value()) return std::optional<uint32_t>();
   const auto uid = number_in<uint32_t>(**text);
   if (!uid || *uid < kFirst || *uid >= kFirst + kCount)
-    return Error{ISOGATE_INTERNAL, 0, "the uid recorded for the sandbox is damaged: purge the sandbox"};
+    return Error{
+        ISOGATE_INTERNAL, 0,
+        "the uid recorded for the sandbox is damaged: write the number of the group of its directory "
+        "into the file `uid` there"};
   return uid;
 }
 
@@ -202,13 +205,13 @@ Result<void> UidRegistry::restore(int uids) const {
 // A claim whose entry is gone is void: a directory that no gateway uses need only be moved.
 std::string UidRegistry::why_taken(uint32_t uid) const {
   const std::string entry = claims_.other_holder(uid);
-  if (entry.empty()) return "is registered to another sandbox of this gateway: purge one of them";
+  if (entry.empty()) return "is registered to another sandbox of this gateway: purge that one";
   const std::string uids_dir = entry.substr(0, entry.rfind('/'));
   return "is registered in `" + uids_dir +
          "`, by another state directory of this host. If no gateway uses `" +
          uids_dir.substr(0, uids_dir.rfind('/')) +
-         "`, as after a restore by copy, move that directory away. Otherwise purge one of the two "
-         "sandboxes";
+         "`, as after a restore by copy, move that directory away. Otherwise purge the sandbox that has it "
+         "there: until then this one can be neither opened nor purged";
 }
 
 Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_view seed) const {

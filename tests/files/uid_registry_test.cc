@@ -309,6 +309,20 @@ TEST_F(UidsOfRoot, ThatWereTamperedWithAreAnError) {
   }
 }
 
+TEST_F(UidsOfRoot, AreFoundAgainByTheAdviceWhereTheirRecordIsDamaged) {
+  ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted_);
+  ASSERT_OK(make(id_of(1), wanted_));
+  const std::string home = sandboxes_ + "/" + id_of(1);
+  spill(home + "/uid", "12345x");
+  const Error error = registry().assign(id_of(1), "agent").error();
+  EXPECT_EQ(error.message.find("purge"), std::string::npos) << "which needs the uid, too: " << error.message;
+  EXPECT_NE(error.message.find("group"), std::string::npos) << error.message;
+  struct stat info {};
+  ASSERT_EQ(::stat(home.c_str(), &info), 0);
+  spill(home + "/uid", std::to_string(info.st_gid) + "\n");
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted_) << "the advice works";
+}
+
 TEST_F(Uids, GivenByEightProcessesAtOnceAreAllDifferent) {
   constexpr int kEach = 50;
   std::vector<pid_t> children;
@@ -498,6 +512,7 @@ TEST_F(UidsOfRoot, ARecordedUidThatAnotherGatewayHasIsAnErrorAndNotAnotherUid) {
   EXPECT_EQ(error.status, ISOGATE_INTERNAL);
   EXPECT_NE(error.message.find("registered in `" + others + "`"), std::string::npos) << error.message;
   EXPECT_NE(error.message.find("move that directory away"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("purge the sandbox that has it there"), std::string::npos) << error.message;
   std::filesystem::rename(others, top_ + "/away");
   EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted_) << "the advice works";
 }
