@@ -27,7 +27,7 @@ class HostSandbox : public sdk::Sandbox {
   // Once it has begun, every other call is ISOGATE_NO_SANDBOX, even if it failed.
   void close(const sdk::Call& call, uint32_t mode) final {
     ending_ = true;
-    if (auto ended = end(mode, call.cancel_fd()); !ended) fail_with(own_error(ended.error()));
+    own_or_throw(end(mode, call.cancel_fd()));
   }
   void read(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) final {
     entry = on_files(request, [&](Workspace& files) { return files.read(request, call.cancel_fd()); });

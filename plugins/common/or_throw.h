@@ -35,4 +35,15 @@ inline void or_throw(Result<void> result) {
   if (!result) fail_with(result.error());
 }
 
+// Of what is the backend's own, in open() and close().
+template <typename T>
+T own_or_throw(Result<T> result) {
+  if (!result) fail_with(own_error(result.error()));
+  return std::move(*result);
+}
+
+inline void own_or_throw(Result<void> result) {
+  if (!result) fail_with(own_error(result.error()));
+}
+
 }  // namespace isogate

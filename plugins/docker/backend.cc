@@ -177,7 +177,7 @@ Parts Backend::parts_of(const std::string& id, const std::string& made_as, const
 
 Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id, int directory,
                         const SandboxDisk& disk, uint32_t uid) const {
-  const auto made_as = or_throw(read_state_file(directory, kMadeAsFile));
+  const auto made_as = own_or_throw(read_state_file(directory, kMadeAsFile));
   Parts parts = parts_of(id, made_as.value_or(id), sandboxes_dir_ + "/" + id, &disk, uid);
   parts.tenant = sdk::view(spec.tenant);
   parts.agent_id = sdk::view(spec.agent_id);
@@ -239,23 +239,23 @@ void Backend::undo(const Home& home, std::shared_ptr<Container> container, bool 
 }
 
 void Backend::remove_unfinished(const std::string& id, const sdk::Call& call) {
-  if (!or_throw(Workspace::exists(sandboxes_dir_, id))) return;
-  const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
-  Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), id));
-  const auto has = [&](const char* file) { return or_throw(read_state_file(directory.get(), file)); };
+  if (!own_or_throw(Workspace::exists(sandboxes_dir_, id))) return;
+  const Fd sandboxes = own_or_throw(open_state_directory(sandboxes_dir_));
+  Fd directory = own_or_throw(open_sandbox_directory(sandboxes.get(), id));
+  const auto has = [&](const char* file) { return own_or_throw(read_state_file(directory.get(), file)); };
   if (has(kBackendFile) != name_ || has(kMeasuredFile) || !is_empty(directory.get(), "workspace")) return;
   host_.log(ISOGATE_LOG_INFO, "the sandbox " + id + " was never finished: it is recreated");
-  const uint32_t uid = as_root_ ? or_throw(registry_.assign(id, id)) : ::geteuid();
+  const uint32_t uid = as_root_ ? own_or_throw(registry_.assign(id, id)) : ::geteuid();
   Container unfinished = recorded_container(id, uid);
   home_of(id, uid, nullptr).remove(&unfinished, call);
 }
 
 Container Backend::recorded_container(const std::string& id, uint32_t uid) {
-  const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
-  Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), id));
-  const auto made_as = or_throw(read_state_file(directory.get(), kMadeAsFile));
+  const Fd sandboxes = own_or_throw(open_state_directory(sandboxes_dir_));
+  Fd directory = own_or_throw(open_sandbox_directory(sandboxes.get(), id));
+  const auto made_as = own_or_throw(read_state_file(directory.get(), kMadeAsFile));
   Parts parts = parts_of(id, made_as.value_or(id), sandboxes_dir_ + "/" + id, nullptr, uid);
-  Fd gate = or_throw(Workspace::beside(sandboxes_dir_, id, kGateDirectory, {}, 0755));
+  Fd gate = own_or_throw(Workspace::beside(sandboxes_dir_, id, kGateDirectory, {}, 0755));
   return Container(services(), std::move(parts), limits_of(config_, {}), std::move(directory),
                    std::move(gate));
 }
@@ -285,8 +285,8 @@ DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandb
 }
 
 void Backend::end_recorded(const std::string& id, const sdk::Call& call) {
-  if (!or_throw(Workspace::exists(sandboxes_dir_, id))) return;
-  const uint32_t uid = as_root_ ? or_throw(registry_.assign(id, id)) : ::geteuid();
+  if (!own_or_throw(Workspace::exists(sandboxes_dir_, id))) return;
+  const uint32_t uid = as_root_ ? own_or_throw(registry_.assign(id, id)) : ::geteuid();
   recorded_container(id, uid).end(call);
 }
 
@@ -295,12 +295,12 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
                                                   const OpenCall& asked, Surroundings& around,
                                                   isogate_sandbox_info& info) {
   if (!pool_ || asked.attach_only || spec.option_count != 0 ||
-      or_throw(Workspace::exists(sandboxes_dir_, asked.id)))
+      own_or_throw(Workspace::exists(sandboxes_dir_, asked.id)))
     return nullptr;
   auto taken = pool_->take(asked.id, limits_of(config_, wanted_limits(spec, kLimited)));
   if (!taken) return nullptr;
-  const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
-  const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
+  const Fd sandboxes = own_or_throw(open_state_directory(sandboxes_dir_));
+  const Fd directory = own_or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
   Home home = home_of(asked.id, taken->uid, taken->disk);
   try {
     check_disk_of(spec);
@@ -366,15 +366,15 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   if (auto ready = open_ready(call, spec, asked, around, info)) return ready;
   Identity identity;
   if (as_root_) {
-    const uint32_t uid = or_throw(registry_.assign(asked.id, uid_seed(host_.abi(), spec)));
+    const uint32_t uid = own_or_throw(registry_.assign(asked.id, uid_seed(host_.abi(), spec)));
     identity = {true, uid, uid};
   }
   const uint32_t uid = as_root_ ? identity.uid : ::geteuid();
   auto [disk, workspace] = or_end([&] { return open_workspace(call, spec, asked, to_close, identity); });
   if (as_it_is) or_end([&] { check_asked(spec); });
-  Fd gate = or_throw(Workspace::beside(sandboxes_dir_, asked.id, kGateDirectory, {}, 0755));
-  Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
-  Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
+  Fd gate = own_or_throw(Workspace::beside(sandboxes_dir_, asked.id, kGateDirectory, {}, 0755));
+  Fd sandboxes = own_or_throw(open_state_directory(sandboxes_dir_));
+  Fd directory = own_or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
   Home home = home_of(asked.id, uid, std::move(disk));
   Parts parts = parts_of(spec, asked.id, directory.get(), *home.disk, uid);
   parts.image = image;

@@ -23,10 +23,10 @@ void Home::remove(Container* container, const sdk::Call& call) const {
     container->end(call);
     container->purge(call);
   }
-  or_throw(disk != nullptr ? disk->release() : unmount_left(sandboxes_dir, sandbox_id));
-  or_throw(Workspace::purge(sandboxes_dir, sandbox_id, call.cancel_fd()));
+  own_or_throw(disk != nullptr ? disk->release() : unmount_left(sandboxes_dir, sandbox_id));
+  own_or_throw(Workspace::purge(sandboxes_dir, sandbox_id, call.cancel_fd()));
   if (sweeper != nullptr) sweeper->wake();
-  if (registry != nullptr) or_throw(registry->release(sandbox_id, uid));
+  if (registry != nullptr) own_or_throw(registry->release(sandbox_id, uid));
 }
 
 void Sandbox::tell_loss(const Container::Way& way, const sdk::Error& error, const sdk::Call& call) {

@@ -661,7 +661,7 @@ void Container::prove_again(const sdk::Call& call) {
 
 void Container::keep_proof(const isogate_evidence& found) {
   record_.proof = {found, proven_->gateway};
-  or_throw(replace_state_file(directory_.get(), kMeasuredFile, "yes"));
+  own_or_throw(replace_state_file(directory_.get(), kMeasuredFile, "yes"));
   write_record(directory_.get(), record_);
   fresh_ = false;
 }

@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kNetworkFile = "network";
 
 std::string recorded(int directory) {
-  return or_throw(read_state_file(directory, kNetworkFile)).value_or("");
+  return own_or_throw(read_state_file(directory, kNetworkFile)).value_or("");
 }
 
 Json options_of(const Config& config) {
@@ -114,10 +114,10 @@ std::string prepare_network(Services& services, const Owner& owner, int director
   if (services.config.internal && services.engine.info(call).podman)
     throw sdk::Error(ISOGATE_UNAVAILABLE, kNoInternal);
   const std::string name = owner.sandbox_id + "." + random_hex(8);
-  or_throw(create_state_file(directory, kNetworkFile, name));
+  own_or_throw(create_state_file(directory, kNetworkFile, name));
   const std::string id = create(services, owner, directory, name, call);
   check_internal(services, owner, id, call);
-  or_throw(replace_state_file(directory, kNetworkFile, id));
+  own_or_throw(replace_state_file(directory, kNetworkFile, id));
   return id;
 }
 

@@ -33,7 +33,7 @@ std::optional<Json> read_json_file(int directory, const char* name, const std::s
   if (!file) fail_with_io("cannot open the record of the sandbox's " + whose, errno);
   auto text = read_to_end(file.get(), kMost, "cannot read the record of the sandbox's " + whose);
   if (!text && text.error().os_errno == EFBIG) return Json(Json::value_t::discarded);
-  return Json::parse(or_throw(std::move(text)), nullptr, false);
+  return Json::parse(own_or_throw(std::move(text)), nullptr, false);
 }
 
 std::optional<Record> read_record(int directory) {
@@ -53,7 +53,7 @@ std::optional<Record> read_record(int directory) {
 void write_record(int directory, const Record& record) {
   Json json = record;
   write_proof(json, record.proof);
-  or_throw(replace_state_file(directory, kFile, json.dump()));
+  own_or_throw(replace_state_file(directory, kFile, json.dump()));
 }
 
 bool is_young(const struct stat& info) {

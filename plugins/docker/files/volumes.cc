@@ -95,7 +95,7 @@ void forget_volume(int directory) {
 }
 
 bool is_being_made(int directory) {
-  return or_throw(read_state_file(directory, kVolumeFile)).value_or("") == kMaking;
+  return own_or_throw(read_state_file(directory, kVolumeFile)).value_or("") == kMaking;
 }
 
 }  // namespace
@@ -188,7 +188,7 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
         ISOGATE_SANDBOX_LOST,
         "the volume with the workspace of this sandbox is gone; DELETE the sandbox to begin with "
         "an empty one");
-  or_throw(replace_state_file(directory, kVolumeFile, kMaking));
+  own_or_throw(replace_state_file(directory, kVolumeFile, kMaking));
   // podman gives a volume to the owner of the image's directory, unless it was created for a user.
   const bool podman = services.kind(call).podman;
   const std::string user = "uid=" + std::to_string(parts.uid) + ",gid=" + std::to_string(parts.gid);
@@ -203,7 +203,7 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
   };
   fill_volumes(services, parts.owner, parts.workspace, {{parts.workspace, kWorkspace}},
                podman ? kWorkspace : "/", fill, call);
-  or_throw(replace_state_file(directory, kVolumeFile, "filled"));
+  own_or_throw(replace_state_file(directory, kVolumeFile, "filled"));
 }
 
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
