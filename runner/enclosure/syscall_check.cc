@@ -5,6 +5,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -44,6 +45,7 @@ constexpr Probe kProbes[] = {
     {"ioctl(BTRFS_IOC_SNAP_CREATE_V2)", SYS_ioctl, -1, 0x50009417, 0},
     {"fcntl(F_SETPIPE_SZ)", SYS_fcntl, -1, F_SETPIPE_SZ, 4096},
     {"memfd_create(MFD_HUGETLB)", SYS_memfd_create, 0, MFD_HUGETLB, 0},
+    {"shmget(SHM_HUGETLB)", SYS_shmget, 0, 0, SHM_HUGETLB},  // of no bytes: else EINVAL
 };
 
 bool refused(long number, long a, long b, long c) {

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -153,6 +154,8 @@ Code code_for(SyscallVerdict verdict, Reaper where) {
       return {low(3), any_bit(MAP_HUGETLB, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
     case SyscallVerdict::kMemoryFile:
       return {low(1), any_bit(MFD_HUGETLB, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
+    case SyscallVerdict::kSharedMemory:
+      return {low(2), any_bit(SHM_HUGETLB, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
     case SyscallVerdict::kMakeNode2:
       return no_device(1);
     case SyscallVerdict::kMakeNode3:

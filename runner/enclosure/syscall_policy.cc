@@ -65,7 +65,7 @@ ROW(kNetwork, CALL(bind), CALL(listen), CALL(accept), CALL(accept4), CALL(connec
     CALL(getpeername), CALL(sendto), CALL(recvfrom), CALL(sendmsg), CALL(recvmsg), CALL(sendmmsg), CALL(recvmmsg),
     CALL(shutdown), CALL(getsockopt));
 ROW(kSocketOptions, CALL(setsockopt));
-ROW(kIpc, CALL(shmget), CALL(shmat), CALL(shmdt), CALL(shmctl), CALL(semget), CALL(semop), CALL(semtimedop),
+ROW(kIpc, CALL(shmat), CALL(shmdt), CALL(shmctl), CALL(semget), CALL(semop), CALL(semtimedop),
     CALL(semctl), CALL(msgget), CALL(msgsnd), CALL(msgrcv), CALL(msgctl));
 ROW(kAbout, CALL(uname), CALL(sysinfo), CALL(getrandom));
 ROW(kOwnRules, CALL(landlock_create_ruleset), CALL(landlock_add_rule), CALL(landlock_restrict_self));
@@ -87,6 +87,7 @@ ROW(kPersonality, CALL(personality));
 ROW(kSeccomp, CALL(seccomp));
 ROW(kMap, CALL(mmap));
 ROW(kMemoryFile, CALL(memfd_create));
+ROW(kSharedMemory, CALL(shmget));
 ROW(kNode, CALL(mknodat));
 ROW(kSync, CALL(sync), CALL(syncfs));
 ROW(kTracing, CALL(ptrace), CALL(process_vm_readv), CALL(process_vm_writev), CALL(kcmp));
@@ -149,6 +150,7 @@ constexpr SyscallRow kTable[] = {
     {SyscallVerdict::kSeccomp, "further filters of its own", kSeccomp},
     {SyscallVerdict::kMap, "its own memory; the host's huge pages (MAP_HUGETLB) count in no memory limit", kMap},
     {SyscallVerdict::kMemoryFile, "the same (MFD_HUGETLB)", kMemoryFile},
+    {SyscallVerdict::kSharedMemory, "the same (SHM_HUGETLB); else in its own ipc namespace", kSharedMemory},
     {SyscallVerdict::kMakeNode3, "FIFOs and sockets, no devices", kNode},
     {SyscallVerdict::kPretend, "a flush of all of the host's disks is a cheap way to hold others up", kSync},
     {SyscallVerdict::kDebugOnly, "debuggers; else a hole between programs of one user", kTracing},

@@ -23,6 +23,7 @@ enum class SyscallVerdict : uint8_t {
   kSeccomp,       // no listener that decides for others
   kMap,           // no huge pages: they count in no memory limit
   kMemoryFile,    // the same
+  kSharedMemory,  // the same
   kMakeNode2,
   kMakeNode3,  // the mode is argument 1 or 2: no devices
   kDebugOnly,  // allowed in profile debug, else refused

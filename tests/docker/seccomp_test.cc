@@ -93,6 +93,8 @@ TEST(SeccompProfile, ComparesTheLowHalfOfAnArgument) {
     EXPECT_TRUE(allowed("mmap", high | 0x22));
     EXPECT_FALSE(allowed("memfd_create", high | 4));
     EXPECT_TRUE(allowed("memfd_create", high | 3));
+    EXPECT_FALSE(allowed("shmget", high | 04600));
+    EXPECT_TRUE(allowed("shmget", high | 01600));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -116,6 +117,8 @@ TEST(Filter, RefusesHugePages) {
   EXPECT_EQ(map(MAP_HUGETLB | (30 << MAP_HUGE_SHIFT)), EPERM);
   EXPECT_NE(under(kDefault, [] { return error_of(SYS_memfd_create, 0, 0); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_memfd_create, 0, MFD_HUGETLB); }), EPERM);
+  EXPECT_NE(under(kDefault, [] { return error_of(SYS_shmget, 0, 0, IPC_CREAT); }), EPERM);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_shmget, 0, 0, IPC_CREAT | SHM_HUGETLB); }), EPERM);
 }
 
 TEST(Filter, KeepsOffTheFirstProcess) {

@@ -4,6 +4,7 @@
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -125,6 +126,8 @@ void add_rules(Json& rules, const SyscallRow& row) {
       return allow({all({masked(3, MAP_HUGETLB, 0)})});
     case SyscallVerdict::kMemoryFile:
       return allow({all({masked(1, MFD_HUGETLB, 0)})});
+    case SyscallVerdict::kSharedMemory:
+      return allow({all({masked(2, SHM_HUGETLB, 0)})});
     case SyscallVerdict::kMakeNode2:
       return allow(no_devices(1));
     case SyscallVerdict::kMakeNode3:
