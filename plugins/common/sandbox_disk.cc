@@ -366,6 +366,17 @@ Result<void> assign_files(int sandbox, uint32_t project, bool make) {
     if (!part) return os_error("cannot open a directory to set its project", -part.get());
     if (auto assigned = assign_project(part.get(), project); !assigned) return assigned;
   }
+  // An earlier gateway had all of it in the project.
+  for (const char* name : {"identity", "gate"}) {
+    const Fd records(resolve_child(sandbox, name, O_RDONLY | O_DIRECTORY));
+    if (!records) continue;
+    if (auto left = leave_project(records.get()); !left) return left;
+    for (const char* file : {"passwd", "group"}) {
+      const Fd written(resolve_child(records.get(), file, O_RDONLY | O_NONBLOCK));
+      if (!written) continue;
+      if (auto left = leave_project(written.get()); !left) return left;
+    }
+  }
   return leave_project(sandbox);
 }
 

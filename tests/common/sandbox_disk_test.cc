@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/files/disk_quota.h"
 #include "runner/files/workspace_state.h"
 #include "tests/eventually.h"
 #include "tests/support/processes.h"
@@ -558,6 +559,25 @@ TEST_P(ProjectQuotaTest, AFullSandboxTakesTheRecordsOfItsNextOpen) {
   EXPECT_EQ(recorded.exit_code, 0) << recorded.err;
   EXPECT_TRUE(open_there().ok());
   EXPECT_THAT(as_user("cd " + files + " && head -c 1M /dev/zero > more"), kFull) << "it is bounded still";
+}
+
+TEST_P(ProjectQuotaTest, OneOfAnEarlierGatewayTakesThemToo) {
+  ASSERT_TRUE(open_there().ok());
+  const std::string identity = sandbox() + "/identity";
+  ASSERT_EQ(::mkdir(identity.c_str(), 0755), 0);
+  std::ofstream(identity + "/passwd") << "old";
+  const auto project_of = [](const std::string& path) {
+    const ProgramResult listed = run_program({"lsattr", "-pd", path});
+    EXPECT_EQ(listed.exit_code, 0) << listed.err;
+    return static_cast<uint32_t>(std::stoul(listed.out));
+  };
+  const auto number = static_cast<uint32_t>(std::stoul(project()));
+  const Fd all(::open(sandbox().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_TRUE(assign_project(all.get(), number).ok());  // as it was then
+  ASSERT_EQ(project_of(identity + "/passwd"), number);
+  ASSERT_TRUE(open_there().ok());
+  EXPECT_EQ(project_of(identity), 0u);
+  EXPECT_EQ(project_of(identity + "/passwd"), 0u);
 }
 
 TEST_P(ProjectQuotaTest, CountsWhatWasThereBefore) {
