@@ -145,6 +145,20 @@ TEST_F(Kubeconfig, WhatItEmbedsIsReadAgainOnceItIsRefused) {
   EXPECT_EQ(access.credentials->current(usual()), second) << "until it is whole";
 }
 
+TEST_F(Kubeconfig, NoClusterGetsTheCredentialsOfAnother) {
+  const ClusterAccess access = load(config_of("server: 'https://a'", "token: first"));
+  const Identity first = access.credentials->current(usual());
+  for (const std::string& other :
+       {config_of("server: 'https://b'", "token: hush"),
+        std::string("current-context: there\ncontexts: [{name: there, context: {cluster: c, user: u}}]\n"
+                    "clusters: [{name: c, cluster: {server: 'https://a'}}]\n"
+                    "users: [{name: u, user: {token: hush}}]\n")}) {
+    directory_.file("config", other);
+    access.credentials->refused(first);
+    EXPECT_EQ(access.credentials->current(usual()), first);
+  }
+}
+
 TEST_F(Kubeconfig, FilesOfAListAreMergedTheFirstWins) {
   const std::string first = directory_.file(
       "1",

@@ -13,7 +13,8 @@ namespace {
 
 sdk::Error invalid(const std::string& message) { return {ISOGATE_INVALID_ARGUMENT, message}; }
 
-// Those of a kubeconfig, which may embed them: it is read again once they are refused. Its cluster stays.
+// Those of a kubeconfig, which may embed them: it is read again once they are refused. Its cluster stays, and
+// gets no credentials of another one.
 class KubeconfigCredentials : public Credentials {
  public:
   using Shared = std::shared_ptr<Credentials>;
@@ -61,8 +62,12 @@ ClusterAccess read_files(const std::string& list, const std::string& who, const 
 
 ClusterAccess from_files(const std::string& list, const std::string& who, const AccessConfig& config) {
   ClusterAccess access = read_files(list, who, config);
-  access.credentials = std::make_shared<KubeconfigCredentials>(
-      access.credentials, [=] { return read_files(list, who, config).credentials; });
+  const auto again = [=, source = access.source, server = access.text()] {
+    ClusterAccess now = read_files(list, who, config);
+    if (now.source != source || now.text() != server) throw invalid("it leads to another cluster now");
+    return now.credentials;
+  };
+  access.credentials = std::make_shared<KubeconfigCredentials>(access.credentials, again);
   return access;
 }
 
