@@ -165,8 +165,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   info.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
   info.uid = static_cast<uint32_t>(config_.uid);
   sdk::set_text(info.handle, pod->handle());
-  const bool stranger = opened.used_before && !is_known && !wish.attach_only;
-  return std::make_unique<Sandbox>(config_, std::move(pod), stranger);
+  return std::make_unique<Sandbox>(config_, std::move(pod));
 }
 
 // This gateway re-attaches the pods that it had open and that still run.

@@ -5,7 +5,6 @@ namespace isogate::k8s {
 // If it is not known what still runs in the pod, it is removed: at once if the call was cancelled, otherwise
 // after the API server had time to report how it ended.
 void Sandbox::serve(Use use, const sdk::Call& call, const Verb& verb) {
-  stranger_ = false;
   const SandboxPod::Running running(*pod_);
   for (int tries = 0;; ++tries) {
     const SandboxPod::Way way = pod_->link(use, call);
@@ -37,7 +36,6 @@ void Sandbox::serve(Use use, const sdk::Call& call, const Verb& verb) {
 
 // A call that runs no program in the pod does not prevent the replacement of a distrusted pod.
 void Sandbox::beside_programs(const sdk::Call& call, const Verb& verb) {
-  stranger_ = false;
   for (int tries = 0;; ++tries) {
     const auto link = pod_->link(Use::kBeside, call).link;
     try {
@@ -59,7 +57,7 @@ void Sandbox::connect(const sdk::Call& call, const isogate_connect_request& requ
 void Sandbox::close(const sdk::Call& call, uint32_t mode) {
   if (mode == ISOGATE_CLOSE_DETACH) return pod_->detach();
   if (mode == ISOGATE_CLOSE_STOP) return pod_->end(call);
-  pod_->purge(call, stranger_);
+  pod_->purge(call);
 }
 
 }  // namespace isogate::k8s

@@ -1,7 +1,6 @@
 // One open sandbox: every verb goes through the runner in its pod. Any thread.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -12,11 +11,8 @@ namespace isogate::k8s {
 
 class Sandbox : public RunnerSandbox {
  public:
-  // `stranger`: it existed, and this gateway's front did not know it: other gateways may have it. If the
-  // front refuses it before use, the other gateways keep it. Not one that is attached to be closed: a purge
-  // of that was asked for, and is for all gateways.
-  Sandbox(const Config& config, std::unique_ptr<SandboxPod> pod, bool stranger)
-      : RunnerSandbox(config.env), pod_(std::move(pod)), stranger_(stranger) {}
+  Sandbox(const Config& config, std::unique_ptr<SandboxPod> pod)
+      : RunnerSandbox(config.env), pod_(std::move(pod)) {}
 
   void close(const sdk::Call& call, uint32_t mode) override;
   void rejoin(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
@@ -42,7 +38,6 @@ class Sandbox : public RunnerSandbox {
   std::shared_ptr<sdk::RunnerLink> runner_if_connected() override { return pod_->link_if_connected(); }
 
   std::unique_ptr<SandboxPod> pod_;
-  std::atomic<bool> stranger_;
 };
 
 }  // namespace isogate::k8s

@@ -684,11 +684,10 @@ void SandboxPod::keep_proof(const isogate_evidence& found, const sdk::Call& call
   lease_.write(false, call);
 }
 
-void SandboxPod::purge(const sdk::Call& call, bool stranger) try {
+void SandboxPod::purge(const sdk::Call& call) try {
   const auto lock = lock_for(mutex_, call);
   closing_ = true;
   release();
-  if (stranger && lease_.find(call) && has_others()) return forget_user();
   remove_all(call);
 } catch (const NetError&) {
   rethrow_as_ours(services_, std::current_exception());

@@ -104,9 +104,8 @@ class SandboxPod {
   // no end. False: something of it may still run.
   bool end_unused(const sdk::Call& call);
   // Also removes the rest: pods, claim, policy, the objects that create them, and the Lease last. Throws
-  // unless the API server has confirmed each removal. `stranger`: this gateway used nothing of it, so if
-  // other gateways are on record it stays theirs.
-  void purge(const sdk::Call& call, bool stranger);
+  // unless the API server has confirmed each removal. For all gateways.
+  void purge(const sdk::Call& call);
 
   // Of a pod created in advance, only for its pool. It runs, and is unused.
   bool warm();
