@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -66,6 +67,22 @@ TEST_F(E2bCreation, AFaultOfAFileCallHasNoPathInTheLog) {
   const Json line = logged(*gateway_, {"\"event\":\"request\"", answer.header("X-Request-Id")});
   ASSERT_FALSE(line.is_null()) << gateway_->log();
   EXPECT_EQ(line.at("reason"), "`…` fails") << "no log has a path of a caller's";
+}
+
+TEST_F(E2bCreation, AFileCallWhoseBackendIsAwayHasNoPathInTheLog) {
+  const Json box = create(300).body;
+  fail("open");
+  ASSERT_EQ(::kill(host_of(*gateway_, "staged"), SIGKILL), 0);
+  ASSERT_TRUE(eventually(
+      10, [&] { return gateway_->log().find("\"event\":\"backend_down\"") != std::string::npos; }));
+  const Headers headers = {{"E2b-Sandbox-Id", box.at("sandboxID")},
+                           {"X-Access-Token", box.at("envdAccessToken")},
+                           {"Content-Type", "application/json"}};
+  const Answer answer = answer_of(
+      http_call(url_, "POST", "/filesystem.Filesystem/Stat", headers, R"({"path":"/home/user/secret"})"));
+  EXPECT_GE(answer.status, 500) << answer.text;
+  ASSERT_FALSE(logged(*gateway_, {"\"event\":\"request\"", answer.header("X-Request-Id")}).is_null());
+  EXPECT_EQ(gateway_->log().find("/home/user/secret"), std::string::npos) << gateway_->log();
 }
 
 TEST_F(E2bCreation, OneThatFailsIsEndedEvenIfTheEndFailsAtFirst) {

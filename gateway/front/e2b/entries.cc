@@ -87,7 +87,7 @@ Task<ipc::Reply> file_call_on(App& app, Exchange& exchange, ipc::FileVerb verb, 
   try {
     co_return co_await plain_call(app, exchange, verb, std::move(target.request));
   } catch (ApiError& error) {
-    if (error.message.find(shown) == std::string::npos)
+    if (error.of_file && error.message.find(shown) == std::string::npos)
       error.message = "`" + printable(shown, 200) + "`: " + error.message;  // quoted: the log leaves it out
     throw error;
   }
