@@ -16,8 +16,8 @@ namespace {
 using namespace isogate;
 
 bool known(const std::string& type) {
-  static const std::set<std::string> all = {"ready", "drained",  "fatal",          "failed",
-                                            "stuck", "reloaded", "reload_refused", "violation"};
+  static const std::set<std::string> all = {"ready",    "drained",        "fatal",     "failed", "stuck",
+                                            "reloaded", "reload_refused", "violation", "serving"};
   return all.contains(type);
 }
 

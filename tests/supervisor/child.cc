@@ -86,7 +86,8 @@ int front() {
       listeners = std::move(record->fds);
       if (act == "crash") ::abort();
       if (act == "fatal") tell_supervisor({{"type", "fatal"}, {"message", "the database is locked"}});
-      if (act == "never-ready" || act == "fatal") continue;
+      if (act == "serves") tell_supervisor({{"type", "serving"}});
+      if (act == "never-ready" || act == "serves" || act == "fatal") continue;
       tell_supervisor({{"type", "ready"}});
       if (act == "ready-twice") tell_supervisor({{"type", "ready"}});
       while (act == "flood") tell_supervisor({{"type", "stuck"}, {"message", "one"}, {"generation", 99}});

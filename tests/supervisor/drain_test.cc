@@ -193,6 +193,16 @@ TEST_F(Drain, a_stop_before_anything_is_ready_ends_in_order) {
   EXPECT_EQ(gateway.count("front got drain"), 0);
 }
 
+TEST_F(Drain, a_front_that_serves_and_is_not_ready_drains) {
+  Supervised gateway({.instance = "serves"});
+  gateway.told_front("one", "up");
+  ::usleep(200'000);  // its `serving` is taken
+  gateway.signal(SIGTERM);
+  EXPECT_EQ(gateway.wait(), 0);
+  EXPECT_EQ(gateway.count("front got drain"), 1);
+  EXPECT_EQ(gateway.count("ready"), 0);
+}
+
 TEST_F(Drain, what_a_host_left_running_is_ended) {
   Supervised gateway({.backends = {backend("one", "orphan")}});
   up(gateway);
