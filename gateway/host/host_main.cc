@@ -114,9 +114,13 @@ bool is_refusal(const Error& error) {
           (error.status == ISOGATE_PERMISSION_DENIED || error.status == ISOGATE_NOT_FOUND));
 }
 
+bool is_shortage(const Error& error) {
+  return error.status == ISOGATE_RESOURCE_EXHAUSTED || error.os_errno == ENOSPC || error.os_errno == EDQUOT;
+}
+
 Failure blame(const char* setting, Error error) {
-  const bool mistake = is_refusal(error);
-  return {std::move(error), mistake ? std::optional<std::string>(setting) : std::nullopt};
+  const bool mistake = is_refusal(error), passes = is_shortage(error);
+  return {std::move(error), mistake ? std::optional<std::string>(setting) : std::nullopt, passes};
 }
 
 // A file that cannot be reached is as wrong as one that is refused.

@@ -65,7 +65,8 @@
 #ifndef SCHEMA
 #define SCHEMA                                                                     \
   "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{\"trace\":" \
-  "{\"type\":\"string\"},\"records\":{\"type\":\"integer\",\"minimum\":0},\"hangs\":{\"type\":\"boolean\"}}}"
+  "{\"type\":\"string\"},\"records\":{\"type\":\"integer\",\"minimum\":0},\"hangs\":{\"type\":\"boolean\"}," \
+  "\"short\":{\"type\":\"boolean\"}}}"
 #endif
 #ifndef FLAGS
 #define FLAGS 0
@@ -174,6 +175,10 @@ static isogate_status fixture_create(const isogate_host* host, isogate_str confi
   const char* found;
   if (config.len >= sizeof text) return fail(error, ISOGATE_INVALID_ARGUMENT, "too much configuration");
   memcpy(text, config.ptr, config.len);
+  if (strstr(text, "\"short\":true") != NULL) {
+    free(made);
+    return fail(error, ISOGATE_RESOURCE_EXHAUSTED, "out of memory");
+  }
   made->host = host;
   if ((found = strstr(text, "\"trace\":\"")) != NULL) sscanf(found + 9, "%511[^\"]", made->trace);
   made->hangs = strstr(text, "\"hangs\":true") != NULL;

@@ -171,6 +171,14 @@ TEST_F(Start, WithoutRoomForItsCopyItEndsAsByACrash) {
   EXPECT_EQ(host.exit_code(), 1);
 }
 
+TEST_F(Start, WithoutWhatItsPluginNeedsForAMomentItEndsAsByACrash) {
+  BackendConfig backend = fixture_backend("good");
+  backend.config_json = R"({"short":true})";
+  HostProcess host(backend);
+  EXPECT_THAT(host.first_message(), HasSubstr("out of memory"));
+  EXPECT_EQ(host.exit_code(), 1);
+}
+
 TEST_F(Start, EndsWithoutAStartMessage) {
   auto control = ipc::make_socket_pair();
   ASSERT_TRUE(control.ok());
