@@ -157,7 +157,7 @@ TEST_F(K8sTaken, APodThatReplacesItIsRecognizedAndEnded) {
   again->end(call());
   EXPECT_TRUE(pods().empty()) << "it was reported as ended";
   auto last = open({.known = true});
-  last->purge(call(), false);
+  last->purge(call());
   EXPECT_TRUE(pods().empty());
 }
 
