@@ -314,6 +314,7 @@ void a_dial_that_a_stop_cuts_is_to_be_repeated(World& w) {
   std::this_thread::sleep_for(std::chrono::seconds(1));
   ::kill(own->pid(), SIGTERM);
   EXPECT_TRUE(refused(dialled.get(), 503, "backend_unavailable"));
+  EXPECT_EQ(own->wait(45), 0);
 }
 
 void a_hundred_connections_at_once(World& w) {
