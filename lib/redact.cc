@@ -146,8 +146,14 @@ Span value_at(std::string_view text, size_t at, bool header) {
   if (!is_quote(text, at + escape)) {
     const std::string_view stops = header ? kLineStops : kWordStops;
     size_t stop = std::min(text.find_first_of(stops, at), text.size());
-    while (stop < text.size() && stop > at && text[stop - 1] == '\\' && !is_quote(text, stop))  // as in a\ b
+    while (stop < text.size() && stop > at && text[stop - 1] == '\\' &&
+           !is_quote(text, stop)) {                    // as in a\ b
+      if (text[stop] == '\n' || text[stop] == '\r') {  // a part; something else may begin in that line, too
+        --stop;
+        break;
+      }
       stop = std::min(text.find_first_of(stops, stop + 1), text.size());
+    }
     const Span bare{at, stop};
     const bool more = is_literal(text, bare) || goes_on(text, at, bare.end, 0);
     return {bare.begin, bare.end, {}, more ? stops : ""};

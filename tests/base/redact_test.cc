@@ -65,6 +65,8 @@ TEST(Redact, TakesWhatItsNameCallsSecret) {
       {"DB_PASSWORD=x", "DB_PASSWORD=[redacted:assignment]"},
       {"DB_PASS=x y", "DB_PASS=[redacted:assignment] y"},
       {"DB_PASSWORD_2=x y", "DB_PASSWORD_2=[redacted:assignment] y"},
+      {"--token x\\\ny z", "--token [redacted:assignment] z"},
+      {"--token x\\\npassword: zq-hunter2", "--token [redacted:assignment] [redacted:assignment]"},
       {"MYSQL_PWD=x y", "MYSQL_PWD=[redacted:assignment] y"},
       {"ENCRYPTION_KEY=x y", "ENCRYPTION_KEY=[redacted:assignment] y"},
       {"encryptionKey: abcdef", "encryptionKey: [redacted:assignment]"},
