@@ -108,7 +108,7 @@ void look_at_line(const Around& around) {
       return log::line_of("front", log::Level::kInfo, "event",
                           {{"message", around.before + " " + what + " " + around.after}});
     };
-    if (shows(line_of(""), secret)) continue;  // the escaped surroundings do
+    if (shows(line_of(""), secret) || shows(line_of("x"), secret)) continue;  // the escaped surroundings do
     const std::string line = line_of(secret);
     require(line.find('\n') == std::string::npos && line.starts_with("{"));
     require(!shows(line, secret));
