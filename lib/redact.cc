@@ -110,6 +110,11 @@ bool is_literal(std::string_view text, const Span& bare) {
   return is_quote(text, bare.end) && prefix.find_first_not_of("bBfFrRuUlL8$@\\") == std::string_view::npos;
 }
 
+// Also an escaped one ends a value: the next line may hold another secret.
+bool is_line_end(std::string_view text, size_t at) {
+  return at < text.size() && (text[at] == '\n' || text[at] == '\r');
+}
+
 bool ends_word(std::string_view text, size_t at) {
   return at >= text.size() || kWordStops.find(text[at]) != std::string_view::npos;
 }
@@ -146,14 +151,9 @@ Span value_at(std::string_view text, size_t at, bool header) {
   if (!is_quote(text, at + escape)) {
     const std::string_view stops = header ? kLineStops : kWordStops;
     size_t stop = std::min(text.find_first_of(stops, at), text.size());
-    while (stop < text.size() && stop > at && text[stop - 1] == '\\' &&
-           !is_quote(text, stop)) {                    // as in a\ b
-      if (text[stop] == '\n' || text[stop] == '\r') {  // a part; something else may begin in that line, too
-        --stop;
-        break;
-      }
+    while (stop < text.size() && stop > at && text[stop - 1] == '\\' && !is_quote(text, stop) &&
+           !is_line_end(text, stop))  // as in a\ b
       stop = std::min(text.find_first_of(stops, stop + 1), text.size());
-    }
     const Span bare{at, stop};
     const bool more = is_literal(text, bare) || goes_on(text, at, bare.end, 0);
     return {bare.begin, bare.end, {}, more ? stops : ""};
@@ -179,6 +179,7 @@ size_t end_of_parts(std::string_view text, const Span& value) {
   char last = quotes ? text[quoted ? begin : end] : '\0';
   while (goes_on(text, begin, end, last)) {
     if (text[end] == '\\') {
+      if (is_line_end(text, end + 1)) return end + 1;
       const bool opens = is_quote(text, end + 1), whole = opens && is_escaped_pair(text, end);
       if (opens) last = text[end + (whole ? 2 : 1)];
       end += whole ? 5 : 2;
