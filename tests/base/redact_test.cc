@@ -67,6 +67,8 @@ TEST(Redact, TakesWhatItsNameCallsSecret) {
       {"DB_PASSWORD_2=x y", "DB_PASSWORD_2=[redacted:assignment] y"},
       {"--token x\\\npassword: zq-hunter2", "--token [redacted:assignment]\npassword: [redacted:assignment]"},
       {"token='x'\\\npassword='a'\" zq-hunter2'",
+       "token='[redacted:assignment]'\\\npassword='[redacted:assignment]"},
+      {"token='a'b\\\npassword='a'\" zq-hunter2'",
        "token='[redacted:assignment]\npassword='[redacted:assignment]"},
       {"MYSQL_PWD=x y", "MYSQL_PWD=[redacted:assignment] y"},
       {"ENCRYPTION_KEY=x y", "ENCRYPTION_KEY=[redacted:assignment] y"},
