@@ -32,6 +32,13 @@ class E2bCreation : public testing::Test {
                                {{"X-API-Key", key_}, {"Content-Type", "application/json"}},
                                Json{{"timeout", timeout}}.dump()));
   }
+  [[nodiscard]] Answer look_at_secret(const Json& box) const {
+    const Headers headers = {{"E2b-Sandbox-Id", box.at("sandboxID")},
+                             {"X-Access-Token", box.at("envdAccessToken")},
+                             {"Content-Type", "application/json"}};
+    return answer_of(
+        http_call(url_, "POST", "/filesystem.Filesystem/Stat", headers, R"({"path":"/home/user/secret"})"));
+  }
   [[nodiscard]] bool is_empty() const {
     for (const auto& entry : std::filesystem::directory_iterator(place_.path()))
       if (entry.path().extension() == ".place") return false;
@@ -57,11 +64,7 @@ TEST_F(E2bCreation, TheTimeoutBeginsWhenTheSandboxIsReady) {
 TEST_F(E2bCreation, AFaultOfAFileCallHasNoPathInTheLog) {
   const Json box = create(300).body;
   fail("stat");
-  const Headers headers = {{"E2b-Sandbox-Id", box.at("sandboxID")},
-                           {"X-Access-Token", box.at("envdAccessToken")},
-                           {"Content-Type", "application/json"}};
-  const Answer answer = answer_of(
-      http_call(url_, "POST", "/filesystem.Filesystem/Stat", headers, R"({"path":"/home/user/secret"})"));
+  const Answer answer = look_at_secret(box);
   EXPECT_EQ(answer.status, 500) << answer.text;
   EXPECT_NE(answer.text.find("/home/user/secret"), std::string::npos) << answer.text;
   const Json line = logged(*gateway_, {"\"event\":\"request\"", answer.header("X-Request-Id")});
@@ -75,11 +78,7 @@ TEST_F(E2bCreation, AFileCallWhoseBackendIsAwayHasNoPathInTheLog) {
   ASSERT_EQ(::kill(host_of(*gateway_, "staged"), SIGKILL), 0);
   ASSERT_TRUE(eventually(
       10, [&] { return gateway_->log().find("\"event\":\"backend_down\"") != std::string::npos; }));
-  const Headers headers = {{"E2b-Sandbox-Id", box.at("sandboxID")},
-                           {"X-Access-Token", box.at("envdAccessToken")},
-                           {"Content-Type", "application/json"}};
-  const Answer answer = answer_of(
-      http_call(url_, "POST", "/filesystem.Filesystem/Stat", headers, R"({"path":"/home/user/secret"})"));
+  const Answer answer = look_at_secret(box);
   EXPECT_GE(answer.status, 500) << answer.text;
   ASSERT_FALSE(logged(*gateway_, {"\"event\":\"request\"", answer.header("X-Request-Id")}).is_null());
   EXPECT_EQ(gateway_->log().find("/home/user/secret"), std::string::npos) << gateway_->log();
