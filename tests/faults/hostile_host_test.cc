@@ -45,13 +45,14 @@ TEST_P(HostileHost, CostsNobodyElseAnything) {
   EXPECT_LT(cpu_seconds(gateway->pid()) - supervisor, 1.0) << "of the supervisor's processor time in 3 s";
   EXPECT_EQ(front_of(*gateway), front) << "it killed the front";
   EXPECT_EQ(host_of(*gateway, "local"), other) << "it killed another backend's host";
-  // A backend host that misbehaves while the gateway ends has not ended in order.
   gateway->signal(SIGTERM);
   const int code = gateway->wait(45);
-  EXPECT_TRUE(code == 0 ||
-              (code == 1 && gateway->log().find("backend_host_exit_unclean") != std::string::npos))
-      << code << "\n"
-      << gateway->log();
+  // One that misbehaves while the gateway ends has not ended in order; and only a host could end the victim's
+  // sandbox, if that was opened before the host was killed.
+  const std::string log = gateway->log();
+  const bool named = log.find("backend_host_exit_unclean") != std::string::npos ||
+                     log.find("sandboxes_left_open") != std::string::npos;
+  EXPECT_TRUE(code == 0 || (code == 1 && named)) << code << "\n" << log;
 }
 
 // It is killed each time, and not restarted without end.
