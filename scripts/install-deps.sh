@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the packages that isogate needs on Debian 12 or 13, with --tests also those of its tests, and
-# creates the system users that a gateway started by root needs. Installs only what is missing; may be run
-# again.
+# Installs the packages that isogate needs on Debian 12 or 13, with --tests also those of its tests, with --conformance
+# those of sdk/conformance/run.sh alone, and creates the system users that a gateway started by root needs. Installs only
+# what is missing; may be run again.
 set -euo pipefail
 
 # package | why
@@ -121,8 +121,9 @@ isogate-host         | backend hosts that need no root become this user
 "
 
 usage() {
-  echo "usage: $0 [--tests]"
-  echo "  --tests  also what the tests and benchmarks need"
+  echo "usage: $0 [--tests] [--conformance]"
+  echo "  --tests        also what the tests and benchmarks need"
+  echo "  --conformance  also what sdk/conformance/run.sh needs"
 }
 
 as_root() {
@@ -219,7 +220,8 @@ make_users() {
 # Outside the tree and separate from any other Python: ~/.cache/isogate-venv, or $ISOGATE_VENV.
 install_python() {
   local venv=${ISOGATE_VENV:-$HOME/.cache/isogate-venv} name reason
-  [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+  # pip comes last: without it, an earlier run was interrupted.
+  [ -x "$venv/bin/python" ] && [ -x "$venv/bin/pip" ] || python3 -m venv "$venv"
   while IFS='|' read -r name reason; do
     name=${name//[[:space:]]/}
     [ -n "$name" ] || continue
@@ -261,10 +263,11 @@ install_sdks() {
   rm -rf "$all/.new"
 }
 
-tests=no
+tests=no conformance=no
 for argument in "$@"; do
   case $argument in
     --tests) tests=yes ;;
+    --conformance) conformance=yes ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -272,6 +275,9 @@ done
 
 command -v dpkg-query > /dev/null || { echo "this script knows only Debian and its derivatives; see the lists in it" >&2; exit 1; }
 install_packages "$build_packages" "build and run"
+if [ "$conformance" = yes ]; then
+  install_packages "$(grep -E '^(libgmock-dev|libgtest-dev|python3) ' <<< "$test_packages")" "conformance"
+fi
 if [ "$tests" = yes ]; then
   install_packages "$test_packages" "tests"
   install_python

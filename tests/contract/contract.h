@@ -28,7 +28,9 @@ struct World {
 
   [[nodiscard]] bool can(const std::string& capability) const { return capabilities.count(capability) > 0; }
   // Programs run where this test can see them in /proc.
-  [[nodiscard]] bool shares_processes() const { return locality == "process" || locality == "host"; }
+  [[nodiscard]] bool shares_processes() const {
+    return locality == "process" || (locality == "host" && isolation != "vm");
+  }
   // Another gateway with this backend and starter. `more`: lines of yaml for it.
   [[nodiscard]] std::unique_ptr<Gateway> another(const std::string& more = {},
                                                  const std::string& state_dir = {}) const;

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <regex>
+#include <stdexcept>
 
 #include "tests/support/cluster.h"
 #include "tests/support/engine.h"
@@ -15,7 +17,25 @@
 namespace isogate::test {
 namespace {
 
-const std::vector<std::string> kBackends = {"local", "namespace", "docker", "k8s"};
+// Somebody's own plugin, if the table is to be run on that one alone: sdk/conformance/run.sh.
+const char* const kTheirs = std::getenv("ISOGATE_TEST_PLUGIN");
+const std::vector<std::string> kBackends =
+    kTheirs == nullptr ? std::vector<std::string>{"local", "namespace", "docker", "k8s"}
+                       : std::vector<std::string>{"theirs"};
+
+// Theirs, under the one name that this table knows it by.
+const std::string& plugin_dir() {
+  static const TemporaryDirectory directory;
+  static const std::string path = [] {
+    if (kTheirs == nullptr) return std::string(ISOGATE_BUILD_DIR "/plugins");
+    ::chmod(directory.path().c_str(), 0755);
+    std::error_code problem;
+    std::filesystem::copy_file(kTheirs, directory.path() + "/theirs.so", problem);
+    if (problem) throw std::runtime_error("cannot copy " + std::string(kTheirs) + ": " + problem.message());
+    return directory.path();
+  }();
+  return path;
+}
 
 struct Param {
   Starter starter;
@@ -48,7 +68,7 @@ std::vector<const Case*> all_cases() {
 }
 
 bool is_built(const std::string& backend) {
-  return ::access((ISOGATE_BUILD_DIR "/plugins/" + backend + ".so").c_str(), R_OK) == 0;
+  return ::access((plugin_dir() + "/" + backend + ".so").c_str(), R_OK) == 0;
 }
 
 std::vector<Param> params() {
@@ -217,7 +237,7 @@ GatewayOptions options_for(const std::string& backend, Starter starter, const st
   options.yaml = more;
   if (more.find("allow_unisolated:") == std::string::npos) options.yaml += "\nallow_unisolated: true";
   if (more.find("backends:") == std::string::npos) options.yaml += "\nbackends:\n  - name: " + backend;
-  options.yaml = with_config(backend, starter, options.yaml);
+  options.yaml = with_config(backend, starter, options.yaml) + "\nplugin_dir: " + plugin_dir();
   if (more.find("shared_dirs:") == std::string::npos)
     options.yaml += "\nshared_dirs:\n  - prefix: shared\n    path: " + shared_directory();
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
