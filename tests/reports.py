@@ -5,9 +5,9 @@ reports.py skipped DIRECTORY LOG
                                the cases that were skipped, by program and reason; of other suites the lines in LOG (all
                                logs of ctest, which have the output of each suite) that say so
 reports.py failed DIRECTORY SAID
-                               the cases that failed, with what each said (at most 25 lines), what failed outside of
-                               cases, and where suites stopped that did not end; of suites that fail otherwise the
-                               last 25 lines of what ctest printed for them, which is in the file SAID
+                               the cases that failed, with how what each said begins and ends (ctest has printed all of
+                               it), what failed outside of cases, and where suites stopped that did not end; of suites
+                               that fail otherwise the end of what ctest printed for them, which is in the file SAID
 """
 
 import collections
@@ -68,17 +68,19 @@ def output_of_failed(said):
     return found
 
 
-def print_lines(text):
-    for line in text.strip().split("\n"):
-        print(f"    {line[:500]}")
+def print_lines(lines):
+    for line in lines:
+        print(f"    {line[:240]}")
 
 
-def first_lines(text):
-    return "\n".join(text.strip().split("\n")[:25])
+def print_ends(text):
+    """A message and the log of a gateway, mostly: it is the end of the log that says what went wrong."""
+    lines = text.strip().split("\n")
+    print_lines(lines if len(lines) <= 16 else [*lines[:5], f"… {len(lines) - 15} lines …", *lines[-10:]])
 
 
-def last_lines(text):
-    return "\n".join(text.strip().split("\n")[-25:])
+def print_end(text):
+    print_lines(text.strip().split("\n")[-15:])
 
 
 def print_failed(directory, said):
@@ -87,17 +89,21 @@ def print_failed(directory, said):
         for failure in case.findall("failure"):
             told.add(suite)
             print(f"{suite}: {name_of(case)}")
-            print_lines(first_lines(failure.get("message", "")))
+            print_ends(failure.get("message", ""))
     for path in sorted(pathlib.Path(directory).rglob("*.outside")):
         told.add(path.parent.name)
         print(f"{path.parent.name}: outside of its cases")
-        print_lines(last_lines(path.read_text(errors="replace")))
+        print_end(path.read_text(errors="replace"))
     for path in sorted(pathlib.Path(directory).rglob("*.running")):
-        print(f"{path.parent.name}: did not end; its last case was {path.read_text().strip()}")
+        try:
+            last = path.read_text().strip()
+        except FileNotFoundError:
+            continue  # a suite that outlived ctest has ended just now
+        print(f"{path.parent.name}: did not end; its last case was {last}")
     for suite, lines in output_of_failed(said).items():
         if suite not in told:
             print(f"{suite}: the end of what it printed")
-            print_lines(last_lines("\n".join(lines)))
+            print_end("\n".join(lines))
 
 
 if __name__ == "__main__":
