@@ -25,6 +25,9 @@ build() {
     options+=("$1")
     shift
   done
+  # A clone has two paths where test.sh mounts it at another one, and a build has the path where it was configured.
+  local cache=build/$preset/CMakeCache.txt
+  if [ -e "$cache" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" "$cache"; then options+=(--fresh); fi
   say "building ($preset): build/$preset"
   local said
   said=$(cmake --preset "$preset" "${options[@]}" 2>&1) || {

@@ -89,7 +89,8 @@ start_engine ISOGATE_TEST_DOCKER docker up docker
 start_engine ISOGATE_TEST_PODMAN podman up podman
 start_engine ISOGATE_TEST_PODMAN_ROOTLESS podman rootless rootless
 
-said=$engines.said
+said=$engines.said broken=
+: > "$engines.suites"
 # Of every run of a suite; also of those that run as an ordinary user.
 reports=$engines/reports
 mkdir -m 1777 "$reports"
@@ -97,11 +98,14 @@ export GTEST_OUTPUT=xml:$reports/
 # run_tests PRESET OPTION…: also keeps the output of ctest, for the count at the end. Most suites wait more
 # than they compute: four run at a time, or eight of those that mostly wait (WAITS in cmake/isogate.cmake).
 run_tests() {
-  local preset=$1
+  local preset=$1 log=build/$1/Testing/Temporary/LastTest.log
   shift
+  rm -f "$log"*
   ctest --preset "$preset" --output-on-failure --parallel "${ISOGATE_TEST_PARALLEL:-8}" "$@" |
     tee -a "$said" || failed=1
-  cat "build/$preset/Testing/Temporary/LastTest.log" >> "$engines.suites"
+  # Until ctest ends, its log has another name; one that was killed leaves it so.
+  [ -e "$log" ] || { broken+=" $preset" && failed=1; }
+  cat "$log"* >> "$engines.suites" 2> /dev/null || true
 }
 
 # beside COMMAND…: in a separate session, which yields to the tests. A session has its share of the processors
@@ -167,6 +171,7 @@ python3 tests/reports.py failed "$reports" "$said"
 
 say "all parts together"
 [ -z "$unserved" ] || echo "did not start:$unserved"
+[ -z "$broken" ] || echo "ctest did not end, and not all suites were run:$broken"
 sed -nE 's/^ *([0-9]+\/[0-9]+)? *Test +#[0-9]+: ([^ ]+) \.*\*\*\*(Failed|Timeout|Exception).*/\2 (\3)/p' "$said" | sort -u |
   sed 's/^/failed: /'
 sed -nE 's/^[0-9]+% tests passed, ([0-9]+) tests? failed out of ([0-9]+)$/\1 \2/p' "$said" |
