@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 
@@ -158,7 +159,7 @@ TEST_F(AgentExec, MovesMuchOutputWithCredit) {
 
 TEST_F(AgentExec, GivesAProgramThatReadsAMebibyteAndNoMore) {
   constexpr size_t kPiece = 32 << 10, kMuch = 4 << 20;
-  ExecSpec reads = shell("cat > /dev/null"), sleeps = shell("exec sleep 3");
+  ExecSpec reads = shell("cat > /dev/null"), sleeps = shell("until [ -e go ]; do sleep 0.05; done");
   reads.flags |= ISOGATE_RUNNER_EXEC_STDIN;
   sleeps.flags |= ISOGATE_RUNNER_EXEC_STDIN;
   const uint32_t reader = peer.exec(reads);
@@ -177,12 +178,21 @@ TEST_F(AgentExec, GivesAProgramThatReadsAMebibyteAndNoMore) {
   ASSERT_TRUE(peer.upload(sleeper, ISOGATE_RUNNER_WINDOW));
   EXPECT_FALSE(peer.finish(sleeper, 1).arrived);
   EXPECT_LT(peer.stdin_credit, 2 * ISOGATE_RUNNER_WINDOW) << "but what its pipe took";
+  std::ofstream(agent.path("go")) << "";
   EXPECT_TRUE(peer.finish(sleeper).arrived);
 }
 
 TEST_F(AgentExec, BlocksTheProgramWithoutCredit) {
   const uint32_t stream = peer.exec(shell("yes | head -c 4000000; echo end >&2"));
-  const Outcome waiting = peer.finish(stream, 1.5, false);
+  Outcome waiting;
+  const auto wait = [&] {
+    const Outcome more = peer.finish(stream, 1, false);
+    waiting.out += more.out;
+    waiting.err += more.err;
+    waiting.arrived = waiting.arrived || more.arrived;
+  };
+  for (int i = 0; i < 20 && waiting.out.size() < ISOGATE_RUNNER_WINDOW; ++i) wait();
+  wait();
   EXPECT_FALSE(waiting.arrived);
   EXPECT_EQ(waiting.out.size(), ISOGATE_RUNNER_WINDOW);
   EXPECT_EQ(waiting.err, "");
@@ -221,11 +231,13 @@ TEST_F(AgentExec, TakesInputInFramesAndGivesCreditBack) {
 }
 
 TEST_F(AgentExec, DiscardsInputThatNobodyReads) {
-  ExecSpec spec = shell("exec <&-; echo closed; sleep 0.3; echo bye");
+  ExecSpec spec = shell("exec <&-; echo closed; until [ -e go ]; do sleep 0.05; done; echo bye");
   spec.flags |= ISOGATE_RUNNER_EXEC_STDIN;
   const uint32_t stream = peer.exec(spec);
   EXPECT_EQ(peer.output(stream, "closed\n"), "closed\n");
   for (int i = 0; i < 4; ++i) peer.data(stream, std::string(60000, 'i'));
+  EXPECT_FALSE(peer.finish(stream, 0.3).arrived);
+  std::ofstream(agent.path("go")) << "";
   const Outcome outcome = peer.finish(stream);
   EXPECT_EQ(outcome.out, "bye\n");
   EXPECT_EQ(outcome.result.exit_code, 0);

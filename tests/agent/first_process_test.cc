@@ -58,11 +58,13 @@ TEST_P(FirstProcess, EndsWhatAKilledReaperLeaves) {
   AgentProcess agent(start_);
   Peer peer = agent.accept();
   const std::string mark = new_mark();
-  const uint32_t other = peer.exec(shell("sleep 1.5; echo undisturbed; exit 4"));
+  // run() skips what comes of others: this one ends after them.
+  const uint32_t other = peer.exec(shell("until [ -e go ]; do sleep 0.05; done; echo undisturbed; exit 4"));
   const Outcome lost = peer.run(with_mark(kKillReaper, mark));
   EXPECT_EQ(lost.result.status, ISOGATE_LOST) << lost.message;
   EXPECT_TRUE(gone_within(0.2, mark));
   EXPECT_EQ(peer.run("echo next").out, "next\n");
+  std::ofstream(agent.path("go")) << "";
   const Outcome undisturbed = peer.finish(other);
   EXPECT_EQ(undisturbed.out, "undisturbed\n");
   EXPECT_EQ(undisturbed.result.exit_code, 4);

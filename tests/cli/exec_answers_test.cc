@@ -272,7 +272,7 @@ TEST(ExecStream, CtrlCClosesTheConnectionAndEndsWith130) {
   program.signal(SIGINT);
   ASSERT_TRUE(program.wait(20));
   EXPECT_EQ(program.result.exit_code, 130);
-  for (int i = 0; i < 400 && gateway.closed_by_client == 0; ++i)
+  for (int i = 0; i < 2000 && gateway.closed_by_client == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(gateway.closed_by_client, 1);
 }

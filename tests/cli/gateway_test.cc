@@ -8,6 +8,7 @@
 
 #include "tests/cli/terminal.h"
 #include "tests/support/local_gateway.h"
+#include "tests/support/processes.h"
 #include "tests_dirs.h"
 
 namespace isogate::test {
@@ -74,18 +75,14 @@ TEST_F(RealGateway, StreamEndsWithTheProgramsCode) {
 }
 
 TEST_F(RealGateway, CtrlCKillsWhatRan) {
-  Program program({isogate_binary(), "exec", "--stream", "-c", "echo up; sleep 54321"},
+  const std::string mark = new_mark();
+  Program program({isogate_binary(), "exec", "--stream", "-c", "echo up; sleep " + mark},
                   {.env = gateway_->client_env()});
   ASSERT_TRUE(program.wait_for_output("up\n", 20)) << program.result.err;
   program.signal(SIGINT);
   ASSERT_TRUE(program.wait(20));
   EXPECT_EQ(program.result.exit_code, 130);
-  bool runs = true;
-  for (int i = 0; i < 300 && runs; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    runs = run_program({"pgrep", "-f", "^sleep 54321"}).exit_code == 0;
-  }
-  EXPECT_FALSE(runs);
+  EXPECT_TRUE(gone_within(20, mark));
 }
 
 // As under nohup.

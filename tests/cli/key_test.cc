@@ -69,7 +69,7 @@ TEST(Key, HashPromptsOnATerminalWithoutEcho) {
   Terminal terminal({isogate_binary(), "key", "hash"});
   ASSERT_TRUE(terminal.shows("Key: ")) << terminal.screen();
   // The question comes before the echo is off; the flush on switching drops what was typed too early.
-  for (int i = 0; i < 100 && !terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
+  for (int i = 0; i < 400 && !terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
   ASSERT_TRUE(terminal.echo_is_off());
   terminal.type("my-key\n");
   ASSERT_TRUE(terminal.shows(sha256_hex("my-key"))) << terminal.screen();
@@ -79,7 +79,7 @@ TEST(Key, HashPromptsOnATerminalWithoutEcho) {
 TEST(Key, AnIgnoredInterruptEndsNoPrompt) {
   Terminal terminal({"sh", "-c", "trap '' INT; exec " + isogate_binary() + " key hash"});
   ASSERT_TRUE(terminal.shows("Key: ")) << terminal.screen();
-  for (int i = 0; i < 100 && !terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
+  for (int i = 0; i < 400 && !terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
   terminal.type("\x03");
   terminal.type("my-key\n");
   EXPECT_TRUE(terminal.shows(sha256_hex("my-key"))) << terminal.screen();
@@ -88,10 +88,10 @@ TEST(Key, AnIgnoredInterruptEndsNoPrompt) {
 TEST(Key, AnInterruptedPromptLeavesTheTerminalAsItWas) {
   Terminal terminal({"sh", "-c", isogate_binary() + " key hash; echo ended $?"});
   ASSERT_TRUE(terminal.shows("Key: ")) << terminal.screen();
-  for (int i = 0; i < 100 && !terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
+  for (int i = 0; i < 400 && !terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
   ASSERT_TRUE(terminal.echo_is_off());
   terminal.type("\x03");
-  for (int i = 0; i < 100 && terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
+  for (int i = 0; i < 400 && terminal.echo_is_off(); ++i) terminal.shows("\x01", 0.05);
   EXPECT_FALSE(terminal.echo_is_off());
 }
 

@@ -299,10 +299,7 @@ TEST_F(McpOverStdio, AMessageThatIsTooLargeForTheGatewayIsAnError) {
 }
 
 TEST(McpCommand, WithoutAGatewayItSaysSo) {
-  std::string url;
-  {
-    url = FakeGateway([](const std::string&) { return ""; }).url();
-  }
+  const std::string url = "http://127.0.0.1:1";
   Shim shim({"--url", url});
   Json refused = shim.call(initialize(0));
   const auto message = refused.at("error").at("message").get<std::string>();

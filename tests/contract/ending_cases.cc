@@ -52,18 +52,24 @@ void a_program_that_cannot_be_run_is_126(World& w) {
 
 void a_timeout_is_124_and_keeps_what_was_said(World& w) {
   const std::string mark = new_mark();
-  w.me.run("true");  // the time counts from the call, which begins before its program
-  Json result;
-  const double took = seconds_of([&] {
-    result = w.me.run("echo part; echo why >&2; sleep " + mark, {{"timeout_sec", 0.4}});
-  });
-  EXPECT_EQ(result.at("outcome"), "timed_out");
-  EXPECT_EQ(result.at("exit_code"), 124);
-  EXPECT_EQ(result.at("stdout"), "part\n");
-  EXPECT_EQ(result.at("stderr"), "why\n");
-  EXPECT_GE(took, 0.4);
-  EXPECT_LE(result.at("duration_ms").get<double>(), 400 + 3000);
-  EXPECT_TRUE(nothing_left(w, mark));
+  const std::string command = "echo part; echo why >&2; touch said; sleep " + mark;
+  w.me.run("true");
+  // The time counts from the call: on a busy machine it may be over before the program has said anything.
+  bool said = false;
+  for (double timeout = 0.4; !said && timeout < 100; timeout *= 4) {
+    Json result;
+    const double took = seconds_of([&] { result = w.me.run(command, {{"timeout_sec", timeout}}); });
+    EXPECT_EQ(result.at("outcome"), "timed_out");
+    EXPECT_EQ(result.at("exit_code"), 124);
+    EXPECT_GE(took, timeout);
+    EXPECT_LE(result.at("duration_ms").get<double>(), 1000 * timeout + 8000);
+    EXPECT_TRUE(nothing_left(w, mark));
+    said = w.me.read("said").status == 200;
+    if (!said) continue;
+    EXPECT_EQ(result.at("stdout"), "part\n");
+    EXPECT_EQ(result.at("stderr"), "why\n");
+  }
+  EXPECT_TRUE(said);
 }
 
 void who_ignores_signals_dies_at_the_timeout(World& w) {
@@ -94,7 +100,7 @@ void a_background_child_does_not_hold_the_answer(World& w) {
   w.me.run("true");  // the time to open the sandbox is not measured
   Json result;
   const double took = seconds_of([&] { result = w.me.run("sleep " + mark + " & echo hi"); });
-  EXPECT_LT(took, 5.0);
+  EXPECT_LT(took, 20.0);  // its time is 30 s
   EXPECT_EQ(result.at("stdout"), "hi\n");
   EXPECT_EQ(result.at("exit_code"), 0);
   EXPECT_TRUE(nothing_left(w, mark));
@@ -144,14 +150,15 @@ void a_client_that_leaves_ends_its_exec(World& w) {
   if (!w.shares_processes()) GTEST_SKIP() << "its programs are not seen from here";
   const std::string mark = new_mark();
   HttpConnection connection(w.gateway.url());
-  const std::string body = Json{{"command", "sleep " + mark}, {"agent_id", w.me.agent()}}.dump();
+  const std::string body =
+      Json{{"command", "sleep " + mark}, {"agent_id", w.me.agent()}, {"timeout_sec", 300}}.dump();
   Headers headers = w.me.headers();
   headers.emplace_back("Content-Length", std::to_string(body.size()));
   connection.send_request_head("POST", "/exec", headers);
   connection.send(body);
   ASSERT_TRUE(there_within(30, mark));
   connection.close();
-  EXPECT_TRUE(gone_within(1.0, mark));
+  EXPECT_TRUE(gone_within(5, mark));
 }
 
 void the_exec_beside_it_is_not_touched(World& w) {

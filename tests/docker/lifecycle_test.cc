@@ -53,6 +53,7 @@ TEST_F(Lifecycle, ADeadContainerCostsTheCallThatSawItAndNothingElse) {
   const std::string before = container_of(gateway, "a");
   ExecStream stream(me, {{"command", "echo up; sleep 60"}});
   ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(stream.next()->at("event"), "stdout") << "it runs";
   engine_->kill(before, "KILL", usual());
   const auto events = stream.rest();
   EXPECT_EQ(events.back().at("event"), "exit");

@@ -229,8 +229,11 @@ TEST_F(DockerWarmPool, TheLogNamesTheSandboxThatTookItAlsoOfItsCompanions) {
   Gateway gateway(options(wish(1) + ", network: internal, companions: [{name: web, image: "
                                     "\"isogate-test:small\", command: [sleep, \"600\"]}]"));
   ASSERT_TRUE(announced(gateway, 1)) << gateway.log();
-  const auto companions = containers("companion");
-  ASSERT_EQ(companions.size(), 1u);
+  std::vector<Json> companions;  // they may be later than their sandbox
+  ASSERT_TRUE(eventually(30, [&] {
+    companions = containers("companion");
+    return companions.size() == 1 && companions[0].at("State") == "running";
+  })) << gateway.log();
   const Caller me(gateway, "a");
   me.run("true");
   const std::string id = me.get("/sandboxes").body.at("sandboxes").at(0).at("sandbox_id");

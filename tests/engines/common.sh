@@ -70,11 +70,12 @@ end() {
   kill -KILL "$pid" 2> /dev/null || true
 }
 
+# wait_until_it_answers PIDFILE [PID]: PID is of the process that will write PIDFILE.
 wait_until_it_answers() {
   local tries
   for ((tries = 0; tries < 600; tries++)); do
     if answers "$socket"; then return; fi
-    runs "$1" || [ "$tries" -lt 20 ] || return 1
+    runs "$1" || { [ -n "${2:-}" ] && kill -0 "$2" 2> /dev/null; } || [ "$tries" -lt 20 ] || return 1
     sleep 0.1
   done
   return 1

@@ -71,8 +71,9 @@ launch() {
   # In its own session: whoever starts the tests may be interrupted.
   setsid dockerd --data-root "$dir/root" --exec-root "$dir/exec" --pidfile "$pid_file" -H "unix://$socket" "$@" \
     > "$dir/log" 2>&1 < /dev/null &
+  local process=$!
   disown
-  if ! wait_until_it_answers "$pid_file"; then
+  if ! wait_until_it_answers "$pid_file" "$process"; then
     local why
     why=$(grep -E 'level=(fatal|error)|failed' "$dir/log" | tail -n 1 || tail -n 1 "$dir/log")
     remove

@@ -13,15 +13,20 @@ namespace {
 
 class Bodies : public Framing {
  protected:
-  static std::string put(const std::string& framing) {
+  static std::string put(const std::string& framing, const Gateway& to = gateway()) {
     return filled(
         "PUT /workspace/files/AGENT/target HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer KEY\r\n" + framing,
-        gateway(), agent());
+        to, agent());
   }
-  static void old_content_is_there() {
-    EXPECT_EQ(me().content("target"), "old");
-    EXPECT_EQ(me().out("ls -A"), "target\n") << "something else is left";
+  static void old_content_is_there(const Gateway& in = gateway()) {
+    const Caller caller(in, agent());
+    EXPECT_EQ(caller.content("target"), "old");
+    EXPECT_EQ(caller.out("ls -A"), "target\n") << "something else is left";
   }
+  // The shared one waits longer than any process may pause on a busy machine.
+  static constexpr const char* kImpatient =
+      "allow_unisolated: true\nbackends: [{name: local}]\n"
+      "limits: {header_timeout_sec: 2, body_idle_timeout_sec: 2}\n";
 };
 
 TEST_F(Bodies, ACutUploadCommitsNothing) {
@@ -82,21 +87,23 @@ TEST_F(Bodies, AnUploadWhoseClientDiesCommitsNothing) {
 }
 
 TEST_F(Bodies, AnUploadThatStopsComingIs408AndCommitsNothing) {
-  ASSERT_TRUE(succeeded(me().write("target", "old")));
-  for (const std::string& bytes :
-       {put("Content-Length: 10\r\n\r\nnew"), put("Transfer-Encoding: chunked\r\n\r\n3\r\nnew\r\n")}) {
-    const Said said = say(gateway().url(), bytes, false, 10);
+  const Gateway own(kImpatient);
+  ASSERT_TRUE(succeeded(Caller(own, agent()).write("target", "old")));
+  for (const std::string framing :
+       {"Content-Length: 10\r\n\r\nnew", "Transfer-Encoding: chunked\r\n\r\n3\r\nnew\r\n"}) {
+    const Said said = say(own.url(), put(framing, own), false);
     EXPECT_TRUE(said.closed);
     EXPECT_EQ(said.status(), 408) << said.bytes;
-    old_content_is_there();
+    old_content_is_there(own);
   }
 }
 
 // Each byte is within the idle limit; in total it is far below the minimum rate.
 TEST_F(Bodies, AnUploadThatTricklesIs408AndCommitsNothing) {
-  ASSERT_TRUE(succeeded(me().write("target", "old")));
-  HttpConnection connection(gateway().url(), 20);
-  connection.send(put("Content-Length: 1000000\r\n\r\n"));
+  const Gateway own(kImpatient);
+  ASSERT_TRUE(succeeded(Caller(own, agent()).write("target", "old")));
+  HttpConnection connection(own.url(), 20);
+  connection.send(put("Content-Length: 1000000\r\n\r\n", own));
   std::thread sender([&] {
     try {
       for (int i = 0; i < 50; ++i) {
@@ -108,16 +115,17 @@ TEST_F(Bodies, AnUploadThatTricklesIs408AndCommitsNothing) {
   });
   EXPECT_EQ(connection.read_response("PUT").status, 408);
   sender.join();
-  old_content_is_there();
+  old_content_is_there(own);
 }
 
 // The deadline is for the whole header: bytes do not move it.
 TEST_F(Bodies, AHeaderThatTricklesIs408) {
-  HttpConnection connection(gateway().url(), 20);
+  const Gateway own(kImpatient);
+  HttpConnection connection(own.url(), 20);
   connection.send("GET /livez HTTP/1.1\r\nHost: gw\r\nX: ");
   std::thread sender([&] {
     try {
-      for (int i = 0; i < 50; ++i) {
+      for (int i = 0; i < 200; ++i) {
         connection.send("x");
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
       }
@@ -126,7 +134,7 @@ TEST_F(Bodies, AHeaderThatTricklesIs408) {
   });
   const double took = seconds_of([&] { EXPECT_EQ(connection.read_response().status, 408); });
   sender.join();
-  EXPECT_LT(took, 6.5);
+  EXPECT_LT(took, 15);
 }
 
 TEST_F(Bodies, AnUnreadBodyIsNoRequest) {

@@ -13,7 +13,7 @@ void Framing::SetUpTestSuite() {
   if (is_root() && !root_gateway_obstacle().empty()) return;
   gateway_ = std::make_unique<Gateway>(
       "allow_unisolated: true\nbackends: [{name: local}]\n"
-      "limits: {header_timeout_sec: 2, body_idle_timeout_sec: 2}\n");
+      "limits: {header_timeout_sec: 30, body_idle_timeout_sec: 30}\n");
 }
 
 void Framing::TearDownTestSuite() { gateway_.reset(); }

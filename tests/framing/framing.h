@@ -60,6 +60,6 @@ struct Said {
   [[nodiscard]] int answers() const;
   [[nodiscard]] int status() const;
 };
-Said say(const std::string& url, const std::string& bytes, bool then_close, double seconds = 5);
+Said say(const std::string& url, const std::string& bytes, bool then_close, double seconds = 20);
 
 }  // namespace isogate::test

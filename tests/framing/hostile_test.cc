@@ -35,7 +35,7 @@ TEST_P(HostileFraming, IsRefusedByteByByte) {
   const std::string start = filled(GetParam().bytes, gateway(), mine.agent());
   const std::string all = start + marker_request(gateway(), mine.agent());
   const size_t step = all.size() > 2000 ? 997 : 1;
-  HttpConnection connection(gateway().url(), 5);
+  HttpConnection connection(gateway().url(), 20);
   Said said;
   try {
     for (size_t at = 0; at < all.size(); at += step) connection.send(all.substr(at, step));

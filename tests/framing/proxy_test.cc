@@ -99,7 +99,8 @@ std::map<std::string, int> seen_by(const Gateway& gateway) {
   std::istringstream lines(gateway.log());
   for (std::string line; std::getline(lines, line);) {
     if (line.find("\"event\":\"request\"") == std::string::npos) continue;
-    const Json entry = Json::parse(line);
+    const Json entry = Json::parse(line, nullptr, false);
+    if (!entry.is_object()) continue;  // half of the last one
     found[entry.at("request_id")] = entry.at("status");
   }
   return found;
@@ -144,7 +145,7 @@ TEST_P(BehindAProxy, BothSeeTheSameRequests) {
   for (const Row& row : rows) {
     const std::string agent = "p-" + std::string(row.name).substr(0, 50);
     const Said said =
-        say(proxy.url(), filled(row.bytes, gateway, agent) + marker_request(gateway, agent), true, 3);
+        say(proxy.url(), filled(row.bytes, gateway, agent) + marker_request(gateway, agent), true);
     EXPECT_TRUE(said.closed) << row.name;
     EXPECT_EQ(http_call(proxy.url(), "GET", "/livez").status, 200) << "out of step after " << row.name;
   }

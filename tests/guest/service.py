@@ -136,6 +136,7 @@ def stopped():
 def silent():
     """Nothing was wrong but what this did."""
     assert not events("cgroup_not_left", "start_failed", "front_crashed", "front_killed", "not_drained", "reload_refused")
+    until(lambda: len(events("stopped")) > 1, "the journal has both stops")  # it may be late
     stops = events("stopped")
     assert len(stops) == 2 and all(line["exit_code"] == 0 for line in stops), stops
     assert "warning" not in output("journalctl", "-u", "isogate", "-o", "cat"), "the check before a start warns"

@@ -29,7 +29,7 @@ TEST_F(K8sLifecycle, APodDeletedInTheMiddleOfAnExecIsReportedAtOnceAndRecreated)
     EXPECT_TRUE(events.back().at("exit_code").is_null());
     EXPECT_THAT(events.back().dump(), HasSubstr("its pod was deleted"));
   });
-  EXPECT_LT(took, 5.0);
+  EXPECT_LT(took, 20.0) << "a lost connection is a loss after forty seconds";
   EXPECT_EQ(me.out("cat kept; ls /tmp"), "mine\n") << "a fresh pod, the same files";
   EXPECT_NE(uid_of(pod()), uid_of(first));
 }

@@ -268,7 +268,8 @@ TEST_F(McpProtocol, CallsOfToolsAreCountedAndLogged) {
   call("exec", {{"command", "exit 3"}});
   call("read_file", {{"path", "no"}, {"agent_id", "one"}});
   modern("tools/call", tool("no_such_tool", Json::object()));
-  modern("tools/call", tool("exec", {{"command", "sleep 3"}}), true);
+  modern("tools/call", tool("exec", {{"command", "until [ -e go ]; do sleep 0.05; done"}}), true);
+  call("write_file", {{"path", "go"}, {"content", ""}});
   const std::string metrics = gateway_->get("/metrics").body;
   for (const char* line : {R"({outcome="ok",tool="exec"} 1)", R"({outcome="error",tool="exec"} 1)",
                            R"({outcome="task",tool="exec"} 1)", R"({outcome="error",tool="read_file"} 1)",

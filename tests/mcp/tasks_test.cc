@@ -51,7 +51,8 @@ TEST_F(McpTasks, ACancelledOneEnds) {
 }
 
 TEST_F(McpTasks, ShortOnesForgetNoTask) {
-  const std::string id = begin("sleep 3; echo late")["taskId"];
+  const std::string id = begin("until [ -e go ]; do sleep 0.05; done; echo late")["taskId"];
+  call("write_file", {{"path", "go"}, {"content", ""}});
   ASSERT_TRUE(eventually(30, [&] { return get(id)["status"] == "completed"; }));
   for (int i = 0; i < 300; ++i) begin("true");
   EXPECT_EQ(get(id)["status"], "completed");

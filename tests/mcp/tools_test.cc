@@ -171,13 +171,13 @@ TEST_F(McpTools, ASearchWhoseGrepIsKilledIsAnError) {
     found = call("search_files",
                  {{"pattern", mark + "|^(a*)(a*)(a*)(a*)(a*)\\1\\2\\3\\4\\5b$"}, {"regex", true}});
   });
-  const auto grep = [&]() -> pid_t {
+  pid_t grep = -1;
+  ASSERT_TRUE(eventually(30, [&] {
     for (const pid_t each : marked(mark))
-      if (command_line(each).starts_with("grep ")) return each;
-    return -1;
-  };
-  ASSERT_TRUE(eventually(30, [&] { return grep() > 0; }));
-  ::kill(grep(), SIGKILL);
+      if (command_line(each).starts_with("grep ")) grep = each;
+    return grep > 0;
+  }));
+  ::kill(grep, SIGKILL);
   search.join();
   EXPECT_EQ(found["isError"], true) << found;
   EXPECT_NE(found["structuredContent"].value("incomplete", ""), "") << found;
@@ -327,9 +327,19 @@ TEST_F(McpTools, ProgressIsReportedWhileOutputComes) {
 }
 
 TEST_F(McpTools, ASilentProgramIsReportedAsRunning) {
-  Json params = tool("exec", {{"command", "sleep 12; echo over >&2; sleep 2"}});
+  Json params = tool("exec", {{"command", "sleep 17; echo over >&2; until [ -e go ]; do sleep 0.05; done"}});
   params["_meta"] = {{"progressToken", "t"}};
-  const auto events = events_of(legacy(message("tools/call", params)).text);
+  HttpConnection connection(gateway_->url(), 60);
+  send(connection, message("tools/call", params));
+  ASSERT_EQ(connection.read_head().status, 200);
+  std::string stream;
+  for (std::string more = connection.read_some(); !more.empty(); more = connection.read_some()) {
+    const bool silent = stream.find("over") == std::string::npos;
+    stream += more;
+    if (silent && stream.find("over") != std::string::npos)
+      call("write_file", {{"path", "go"}, {"content", ""}});
+  }
+  const auto events = events_of(stream);
   ASSERT_GE(events.size(), 3u);
   EXPECT_TRUE(events[0]["params"]["message"].get<std::string>().starts_with("running for 1")) << events[0];
   EXPECT_EQ(events[events.size() - 2]["params"]["message"], "over\n");

@@ -226,9 +226,9 @@ def test_a_poll_that_returns_early_is_not_repeated_at_once(wait):
 
 @waits
 def test_a_poll_that_was_refused_is_sent_again_within_the_time_of_the_wait(wait):
-    script = Script(refused(503, "1", code="draining"), refused(503, "5", code="draining"))
+    script = Script(refused(503, "1", code="draining"), refused(503, "9", code="draining"))
     with pytest.raises(isogate.Draining):
-        wait(script, 3)
+        wait(script, 8)
     first, second = (float(each.url.params["wait_sec"]) for each in script.asked)
     assert second <= first - 1
     script = Script(*[refused(503, code="draining")] * 3, httpx.Response(200, json=RUNNING), httpx.Response(200, json=ENDED))

@@ -71,7 +71,7 @@ TEST(RunnerLinkCancel, SilenceAfterItEndsTheConnection) {
   EXPECT_EQ(outcome.status, ISOGATE_LOST);
   EXPECT_NE(outcome.message.find("cancelled"), std::string::npos) << outcome.message;
   EXPECT_GE(std::chrono::steady_clock::now() - start, 100ms);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 3s);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 9s);
   EXPECT_EQ(beside.get().status, ISOGATE_LOST);
 }
 
@@ -148,7 +148,7 @@ TEST(RunnerLinkCancel, ARunnerThatReadsSlowlyHoldsUpNoCancelledCall) {
 TEST(RunnerLinkCancel, ARunnerThatReadsTooSlowlyIsLost) {
   Peer peer;
   peer.narrow();
-  auto link = peer.link(0, 4000);
+  auto link = peer.link(0, 6000);  // more than this process may stand still, which reads nothing
   Exec large({"true"});
   large.user = std::string(60000, 'x');
   auto stuck = large.start(*link);

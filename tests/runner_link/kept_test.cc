@@ -155,7 +155,8 @@ TEST_F(RunnerLinkKept, TheEndOfOneThatNobodyHeldIsThere) {
 TEST_F(RunnerLinkKept, UnreadOutputIsDroppedForTheNewest) {
   HeldExec first(id_of(5),
                  {"/bin/sh", "-c",
-                  "echo up; read go; printf 0123456789; head -c 3000000 /dev/zero; echo end; sleep 300"});
+                  "echo up; read go; printf 0123456789; head -c 3000000 /dev/zero; echo end; : > written; "
+                  "sleep 300"});
   first.start(*link);
   EXPECT_EQ(first.out.read(3), "up\n");
   first.in.write("go\n");
@@ -163,7 +164,7 @@ TEST_F(RunnerLinkKept, UnreadOutputIsDroppedForTheNewest) {
   first.leave();
   (void)first.done.get();
   come_back();
-  std::this_thread::sleep_for(1s);
+  EXPECT_TRUE(eventually(20, [&] { return ::access((served.workspace() + "/written").c_str(), F_OK) == 0; }));
   HeldExec second(id_of(5));
   second.rejoin(*link);
   const isogate_kept_state state = second.said();

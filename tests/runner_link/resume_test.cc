@@ -257,7 +257,7 @@ TEST_F(Resume, AnOutageLongerThanItsPatienceIsALoss) {
   served.cut();
   EXPECT_EQ(sleeper.outcome.get().status, ISOGATE_LOST);
   EXPECT_GE(std::chrono::steady_clock::now() - since, 900ms);
-  EXPECT_LT(std::chrono::steady_clock::now() - since, 5s);
+  EXPECT_LT(std::chrono::steady_clock::now() - since, 15s) << "by default 20 s";
 }
 
 TEST_F(Resume, ARunnerThatIsGoneIsALossAtOnce) {

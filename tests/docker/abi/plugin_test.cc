@@ -7,6 +7,7 @@
 #include "lib/hash.h"
 #include "plugins/docker/client/engine.h"
 #include "plugins/docker/container/profile.h"
+#include "tests/eventually.h"
 #include "tests/local/plugin.h"
 
 // Many threads at once in one backend, with all its background work.
@@ -92,9 +93,17 @@ TEST_F(DockerPlugin, ContainersDieUnderTheirCalls) {
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(box.sh("echo up").out, "up\n");
     std::vector<std::thread> execs;
+    std::atomic<int> running = 0;
     for (int i = 0; i < 4; ++i)
-      execs.emplace_back([&] { EXPECT_EQ(box.sh("sleep 30").status, ISOGATE_LOST); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      execs.emplace_back([&] {
+        Exec exec;
+        exec.argv = {"/bin/sh", "-c", "echo up; sleep 30"};
+        exec.beside = [&](Fd&, int, int, const std::function<std::string()>& output) {
+          running += eventually(20, [&] { return output() == "up\n"; }) ? 1 : 0;
+        };
+        EXPECT_EQ(box.run(exec).status, ISOGATE_LOST);
+      });
+    EXPECT_TRUE(eventually(20, [&] { return running == 4; })) << "what has not begun is repeated elsewhere";
     for (const Json& each : containers()) engine_->kill(each.at("Id"), "KILL", Budget(Budget::kUsual));
     for (std::thread& each : execs) each.join();
   }
