@@ -17,7 +17,8 @@ namespace isogate {
 namespace {
 
 constexpr const char* kAttempt = "cannot see which uids other gateways of this host have";
-constexpr int kMostTries = 200;  // with 5 ms between: flock(2) takes no deadline, and a holder may be stopped
+// With 5 ms between: flock(2) takes no deadline, and a holder may be stopped for some seconds.
+constexpr int kMostTries = 2000;
 
 // Locked; empty: there are no claims here.
 Result<Fd> open_locked(const std::string& path) {

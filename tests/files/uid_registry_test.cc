@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/keyctl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -222,16 +223,19 @@ TEST_F(Uids, ThatRunSomethingAreNotGiven) {
   EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted_);
 }
 
+// Keys are seen by all: these tests run at the same time as an ordinary user, and need the uid of `agent`.
 TEST_F(UidsOfRoot, ThatHaveKeysAreNotGiven) {
+  constexpr const char* kAgent = "agent with keys";
+  const uint32_t wanted = preferred(kAgent);
   const auto key = ::syscall(SYS_add_key, "user", "isogate-test", "x", 1, KEY_SPEC_PROCESS_KEYRING);
   if (key < 0) GTEST_SKIP() << "no keys can be made here";
-  ASSERT_EQ(::syscall(SYS_keyctl, KEYCTL_CHOWN, key, wanted_, -1), 0) << errno;
-  const auto other = registry().assign(id_of(1), "agent");
+  ASSERT_EQ(::syscall(SYS_keyctl, KEYCTL_CHOWN, key, wanted, -1), 0) << errno;
+  const auto other = registry().assign(id_of(1), kAgent);
   EXPECT_EQ(::syscall(SYS_keyctl, KEYCTL_UNLINK, key, KEY_SPEC_PROCESS_KEYRING), 0) << errno;
   ASSERT_OK(other);
-  EXPECT_NE(*other, wanted_);
-  EXPECT_TRUE(eventually(20, [&] { return *has_keys(wanted_) == false; }));
-  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted_);
+  EXPECT_NE(*other, wanted);
+  EXPECT_TRUE(eventually(20, [&] { return *has_keys(wanted) == false; }));
+  EXPECT_EQ(*registry().assign(id_of(2), kAgent), wanted);
 }
 
 TEST_F(Uids, OfThisProcessAreNeverGiven) {
@@ -521,6 +525,20 @@ TEST_F(Uids, ClaimsThatSomebodyElseMayWriteAreNotBelieved) {
   ASSERT_EQ(::mkdir(claims_.c_str(), 0700), 0);
   ASSERT_EQ(::chmod(claims_.c_str(), 0777), 0);
   EXPECT_FALSE(registry().assign(id_of(1), "agent").ok());
+}
+
+// Another gateway may be stopped for some seconds while it holds them.
+TEST_F(Uids, ClaimsThatAreHeldForSecondsAreWaitedFor) {
+  ASSERT_EQ(::mkdir(claims_.c_str(), 0700), 0);
+  const Fd held(::open(claims_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  std::thread holder([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    ::flock(held.get(), LOCK_UN);
+  });
+  const auto uid = registry().assign(id_of(1), "agent");
+  holder.join();
+  EXPECT_OK(uid);
 }
 
 TEST_F(UidsOfRoot, EntriesThatAreMissingAreMadeAgainBeforeAnyIsGivenOut) {
