@@ -17,6 +17,7 @@ class Drain : public testing::Test {
   void SetUp() override { SKIP_WITHOUT_USERS(); }
 
   static void up(const Supervised& gateway) { gateway.told_front("one", "up"); }
+  static void stop_within_2_s(ServeOptions& options) { options.timings.stop = std::chrono::seconds(2); }
 };
 
 std::vector<std::string> events_of(const Supervised& gateway) {
@@ -80,7 +81,7 @@ TEST_F(Drain, a_front_that_does_not_drain_is_waited_for_so_long_and_no_longer) {
 }
 
 TEST_F(Drain, a_host_that_ignores_the_stop_is_killed_and_the_exit_code_says_so) {
-  Supervised gateway({.backends = {backend("one", "ignore-stop")}});
+  Supervised gateway({.backends = {backend("one", "ignore-stop")}, .change_options = stop_within_2_s});
   up(gateway);
   const pid_t host = gateway.host_pid("one");
   gateway.signal(SIGTERM);
@@ -90,7 +91,7 @@ TEST_F(Drain, a_host_that_ignores_the_stop_is_killed_and_the_exit_code_says_so) 
 }
 
 TEST_F(Drain, a_front_that_does_not_end_is_killed_and_the_exit_code_says_so) {
-  Supervised gateway({.instance = "no-end"});
+  Supervised gateway({.instance = "no-end", .change_options = stop_within_2_s});
   up(gateway);
   const pid_t front = gateway.front_pid();
   gateway.signal(SIGTERM);
@@ -171,7 +172,8 @@ TEST_F(Drain, a_front_that_breaks_the_protocol_at_the_end_is_killed_and_the_exit
 }
 
 TEST_F(Drain, a_host_that_crashes_while_draining_is_restarted_to_end_what_it_left) {
-  Supervised gateway({.instance = "no-drain"});
+  Supervised gateway(
+      {.instance = "no-drain", .change = [](Config& config) { config.drain_timeout_sec = 8; }});
   up(gateway);
   gateway.signal(SIGTERM);
   gateway.line("front got drain");

@@ -69,7 +69,7 @@ int Supervised::run(const Options& options) {
   serve.relaxations = {"a relaxation"};
   serve.child_executable = ISOGATE_BUILD_DIR "/bin/supervisor_child";
   serve.timings.drain_extra = std::chrono::milliseconds(500);
-  serve.timings.stop = std::chrono::milliseconds(2000);
+  serve.timings.stop = std::chrono::seconds(20);
   serve.reload = [this]() -> Result<Loaded> {
     auto config = config_from_json(read_whole(config_path_));
     if (!config) return config.error();
