@@ -116,7 +116,7 @@ void with_filler(Services& services, const Owner& owner, const std::string& name
   remove_filler(services, owner, name, budget);  // of a gateway that was killed
   const auto undo = [&](bool unsure) {
     try {
-      await_late(unsure, Budget(kFillerPatience),
+      await_late(unsure, Budget(kMadeLate),
                  [&] { return remove_filler(services, owner, name, Budget(kFillerPatience)); });
     } catch (const NetError& error) {
       services.warn("the container " + name + ".filler stays for now: " + error.what());
