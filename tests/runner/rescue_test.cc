@@ -69,7 +69,10 @@ TEST_P(RescueTest, a_slow_path_does_not_outlast_its_cancellation) {
     });
     const Output output = run_captured(runner(), command);
     ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
-    EXPECT_TRUE(output.ending->killed) << "the search ended by itself: it was not slow";
+    EXPECT_TRUE(output.ending->killed)
+        << "the search ended by itself: it was not slow; exit code " << output.ending->exit_code
+        << ", signal " << output.ending->term_signal << ", errno " << output.ending->os_errno
+        << ", out of memory " << output.ending->oom_killed;
     best = std::min(best, since(start));
   }
   EXPECT_LE(best, 2);
