@@ -69,20 +69,8 @@ bool is_base_name(const std::string& name, const std::string& group) {
   return numbers.size() == 2 && is_digits(numbers[0]) && is_digits(numbers[1]);
 }
 
-void sweep(int parent_fd, const std::string& group) {
-  for (const auto& name : subdirectories(parent_fd)) {
-    if (!is_base_name(name, group)) continue;
-    const Fd directory(::openat(parent_fd, name.c_str(), kDirectory));
-    if (directory && ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0) {
-      (void)remove_tree(parent_fd, directory.get(), name);
-    }
-  }
-}
-
-// The root of the hierarchy has no such file.
-bool is_root_group(int directory_fd) { return ::faccessat(directory_fd, "cgroup.events", F_OK, 0) != 0; }
-
-// Locked, and still there: a sweeper may have come between mkdir and flock.
+// Locked, and still there: a sweeper may have come between mkdir and flock, or between open and flock, and
+// then another process may have made a base of that name.
 bool lock_base(int parent_fd, const std::string& name, int directory_fd) {
   if (::flock(directory_fd, LOCK_EX | LOCK_NB) != 0) return false;
   struct stat ours {
@@ -90,6 +78,19 @@ bool lock_base(int parent_fd, const std::string& name, int directory_fd) {
   return ::fstat(directory_fd, &ours) == 0 &&
          ::fstatat(parent_fd, name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 && ours.st_ino == there.st_ino;
 }
+
+void sweep(int parent_fd, const std::string& group) {
+  for (const auto& name : subdirectories(parent_fd)) {
+    if (!is_base_name(name, group)) continue;
+    const Fd directory(::openat(parent_fd, name.c_str(), kDirectory));
+    if (directory && lock_base(parent_fd, name, directory.get())) {
+      (void)remove_tree(parent_fd, directory.get(), name);
+    }
+  }
+}
+
+// The root of the hierarchy has no such file.
+bool is_root_group(int directory_fd) { return ::faccessat(directory_fd, "cgroup.events", F_OK, 0) != 0; }
 
 struct Delegated {
   std::string path;

@@ -1,6 +1,8 @@
 // A host that is killed takes everything it runs with it.
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -149,6 +151,43 @@ TEST(WatcherTest, keeps_nothing_of_its_host) {
   ::kill(host, SIGTERM);
   ::waitpid(host, nullptr, 0);
   EXPECT_TRUE(gone_within(mark, 10));
+}
+
+// A host of another pid namespace may have the same pid, and then its groups have the same names.
+TEST(WatcherTest, a_group_that_is_made_anew_is_not_its_hosts) {
+  if (!leaves_work()) GTEST_SKIP() << shared_runner(Kind::leaf).abilities().missing;
+  const std::string mark = new_mark();
+  const pid_t host = start_host(Kind::leaf, mark, "sleep 100");
+  ASSERT_TRUE(there_within(mark, 1, 30));
+  std::string v1, v2;
+  for (const auto& hierarchy : detect_cgroups()) {
+    const std::string base = directory_of_groups(hierarchy) + "/isogate-death." + std::to_string(host) + ".0";
+    if (::access(base.c_str(), F_OK) == 0) (hierarchy.version == 1 ? v1 : v2) = base;
+  }
+  pid_t bystander = -1;
+  if (!v1.empty() && !v2.empty() && (bystander = ::fork()) == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  if (bystander > 0) {  // v1 cannot be removed
+    EXPECT_TRUE(write_small_file(AT_FDCWD, v1 + "/cgroup.procs", std::to_string(bystander)).ok());
+  }
+  ::kill(host, SIGKILL);
+  ::waitpid(host, nullptr, 0);
+  if (bystander <= 0) GTEST_SKIP() << "it has a group in one hierarchy only";
+  EXPECT_TRUE(eventually(5, [&] { return ::access(v2.c_str(), F_OK) != 0; }));
+  Fd anew;  // locked, so that no sweeper takes it for a dead one's
+  EXPECT_TRUE(eventually(1, [&] {
+    ::mkdir(v2.c_str(), 0755);
+    anew = Fd(::open(v2.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return anew && ::flock(anew.get(), LOCK_EX | LOCK_NB) == 0 && ::access(v2.c_str(), F_OK) == 0;
+  }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the watcher looks every 5 ms
+  EXPECT_EQ(::rmdir(v2.c_str()), 0) << "the watcher has removed it";
+  ::kill(bystander, SIGKILL);
+  ::waitpid(bystander, nullptr, 0);
+  EXPECT_TRUE(gone_within(mark, 10));
+  EXPECT_TRUE(no_groups_within(host, 10));
 }
 
 TEST(SweepTest, bases_of_dead_runners_are_swept_and_those_of_living_ones_spared) {

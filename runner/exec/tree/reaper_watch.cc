@@ -128,11 +128,16 @@ void wait_for_death(const WatchPlan& plan) {
   }
 }
 
+// What is gone is left alone: a host of another pid namespace that has the same pid may make it anew.
 void clean_up(const WatchPlan& plan) {
   const uint64_t until = raw::now_ns() + kPatience;
+  bool gone[WatchPlan::kMaxBases] = {};
   for (bool done = false; !done && raw::now_ns() < until;) {
     done = true;
-    for (int i = 0; i < plan.count; ++i) done = remove_base(plan.bases[i]) && done;
+    for (int i = 0; i < plan.count; ++i) {
+      gone[i] = gone[i] || remove_base(plan.bases[i]);
+      done = done && gone[i];
+    }
     const raw::Time pause = raw::time_of(kPause);
     if (!done) raw::call(SYS_nanosleep, &pause, 0);
   }
