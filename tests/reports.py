@@ -4,6 +4,7 @@
 reports.py skipped DIRECTORY LOG
                                the cases that were skipped, by program and reason; of other suites the lines in LOG (all
                                logs of ctest, which have the output of each suite) that say so
+reports.py counts DIRECTORY    how many cases passed, failed and were skipped; exits with 1 if none passed or failed
 reports.py failed DIRECTORY SAID
                                the cases that failed, with how what each said begins and ends (ctest has printed all of
                                it), what failed outside of cases, and where suites stopped that did not end; of suites
@@ -28,6 +29,11 @@ def cases_of(directory):
             yield path.parent.name, path.stem.rstrip("0123456789").rstrip("_"), case
 
 
+def without_trace(message):
+    """What SCOPED_TRACE adds, to a skip as to a failure, differs from case to case."""
+    return message.split("\nGoogle Test trace:\n")[0]
+
+
 def name_of(case):
     return f"{case.get('classname')}.{case.get('name')}"
 
@@ -46,13 +52,25 @@ def print_skipped(directory, log):
     found = collections.defaultdict(set)  # (program, reason) → cases
     for _, program, case in cases_of(directory):
         for skip in case.findall("skipped"):
-            reason = " ".join(skip.get("message", "").split("\n")[1:]).strip() or "no reason"
+            lines = without_trace(skip.get("message", "")).split("\n")
+            reason = " ".join(lines[1:]).strip() or "no reason"
             found[program, reason[:120]].add(name_of(case))
     for (program, reason), cases in sorted(found.items()):
         print(f"  {program}: {len(cases)} skipped, {min(cases)}{' …' if len(cases) > 1 else ''}: {reason}")
     print(f"{sum(map(len, found.values()))} cases skipped")
     for suite, line in sorted(set(skipped_in(log))):
         print(f"  {suite}: {line[:200]}")
+
+
+def print_counts(directory):
+    counts = collections.Counter(
+        next((end for end in ("failure", "skipped") if case.find(end) is not None), "passed")
+        for _, _, case in cases_of(directory)
+        if case.get("status") == "run"
+    )
+    print(f"{counts['passed']} cases passed, {counts['failure']} failed, {counts['skipped']} were skipped")
+    if counts["passed"] + counts["failure"] == 0:
+        sys.exit(1)
 
 
 def output_of_failed(said):
@@ -89,7 +107,7 @@ def print_failed(directory, said):
         for failure in case.findall("failure"):
             told.add(suite)
             print(f"{suite}: {name_of(case)}")
-            print_ends(failure.get("message", ""))
+            print_ends(without_trace(failure.get("message", "")))
     for path in sorted(pathlib.Path(directory).rglob("*.outside")):
         told.add(path.parent.name)
         print(f"{path.parent.name}: outside of its cases")
@@ -107,4 +125,4 @@ def print_failed(directory, said):
 
 
 if __name__ == "__main__":
-    {"skipped": print_skipped, "failed": print_failed}[sys.argv[1]](*sys.argv[2:])
+    {"skipped": print_skipped, "failed": print_failed, "counts": print_counts}[sys.argv[1]](*sys.argv[2:])
