@@ -102,12 +102,9 @@ void two_agents_do_not_see_each_other_s_files(World& w) {
     GTEST_SKIP() << "all agents share the uid of the user that started the gateway";
   std::string place = w.me.run("chmod 777 .; pwd").at("stdout");
   place.pop_back();
-  if (place == "/workspace") {  // of its own view: the other's is elsewhere
-    const Json rows = w.me.get("/sandboxes").body.at("sandboxes");
-    for (const Json& row : rows)
-      if (row.at("agent_id") == w.me.agent())
-        place =
-            w.gateway.state_dir() + "/sandboxes/" + row.at("sandbox_id").get<std::string>() + "/workspace";
+  if (other.out("pwd") == place + "\n") {  // of its own view: the other's is elsewhere, if it is on this host
+    const std::string here = directory_of(w.gateway, row_of(w.me).at("sandbox_id"), "secret");
+    place = here.empty() ? "/nowhere" : here;
   }
   const Json tried = other.run("cat '" + place + "/secret'; ls '" + place + "'");
   EXPECT_NE(tried.at("exit_code"), 0);

@@ -80,12 +80,20 @@ std::string key_of(char c);
 // What shared_dirs of every world names: prefix `shared`, with `hello` ("shared hello\n") in it.
 const std::string& shared_directory();
 
+// The directory that has `file`, below what a gateway's backend keeps for this sandbox on this host. Empty:
+// there is none.
+std::string directory_of(const Gateway& gateway, const std::string& sandbox_id, const std::string& file);
+
 // No process has the mark any more: on this host or, if programs run elsewhere, in the sandbox as its next
 // exec sees it.
 bool nothing_left(World& w, const std::string& mark);
 // For cases that need ports, which a backend without them refuses.
 #define SKIP_WITHOUT_PORTS(w) \
   if (!w.can("ports")) GTEST_SKIP() << "its sandboxes have no ports"
+
+// For cases that find files again after their sandbox was stopped.
+#define SKIP_WITHOUT_PERSISTENCE(w) \
+  if (!w.can("persistent")) GTEST_SKIP() << "its workspaces end with its sandboxes"
 
 // Runs port_server.c there until the sandbox ends. Returns the path of its output; throws std::runtime_error
 // if it does not listen.

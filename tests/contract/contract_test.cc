@@ -125,7 +125,8 @@ Stage make_stage(Starter starter, const std::string& backend) {
     stage.obstacle =
         "backend `" + backend + "` cannot serve here: " +
         (stage.row.is_object() ? stage.row.value("reason", stage.row.dump()) : "the gateway does not answer");
-  stage.broken = stage.gateway == nullptr && (backend == "local" || !stage.row.is_object() || is_late());
+  stage.broken = stage.gateway == nullptr &&
+                 (backend == "local" || kTheirs != nullptr || !stage.row.is_object() || is_late());
   return stage;
 }
 
@@ -230,6 +231,16 @@ const std::string& shared_directory() {
     return directory.path();
   }();
   return path;
+}
+
+std::string directory_of(const Gateway& gateway, const std::string& sandbox_id, const std::string& file) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  fs::recursive_directory_iterator each(gateway.state_dir() + "/sandboxes/" + sandbox_id,
+                                        fs::directory_options::skip_permission_denied, none);
+  for (; !none && each != fs::recursive_directory_iterator(); each.increment(none))
+    if (each->path().filename() == file) return each->path().parent_path();
+  return {};
 }
 
 GatewayOptions options_for(const std::string& backend, Starter starter, const std::string& more) {

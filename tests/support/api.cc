@@ -164,6 +164,8 @@ EventStream::EventStream(const Caller& caller, const std::string& method, const 
 }
 
 std::optional<Json> EventStream::next() {
+  if (head.status != 200)
+    throw std::runtime_error("a stream was answered " + std::to_string(head.status) + " " + head.body);
   std::string line = connection.read_line();
   if (line.empty()) return std::nullopt;
   return Json::parse(line);
