@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "descriptor.h"
 #include "isogate/runner_link.hpp"
@@ -16,7 +17,8 @@ constexpr size_t kMostDescriptors = 3;
 
 class SocketStream final : public RunnerStream {
  public:
-  SocketStream(int fd, bool descriptors) : fd_(fd), descriptors_(descriptors) {
+  SocketStream(int fd, bool descriptors, std::optional<uid_t> user)
+      : fd_(fd), descriptors_(descriptors), user_(user) {
     const int flags = ::fcntl(fd, F_GETFL);
     if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
       fail_with_errno("cannot use the socket of a runner", errno);
@@ -29,6 +31,7 @@ class SocketStream final : public RunnerStream {
   }
   [[nodiscard]] bool carries_descriptors() const override { return descriptors_; }
   [[nodiscard]] int64_t user() const override {
+    if (descriptors_ && user_) return *user_;
     ucred peer{};
     socklen_t size = sizeof peer;
     const bool known = descriptors_ && ::getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
@@ -56,6 +59,7 @@ class SocketStream final : public RunnerStream {
  private:
   const link::Descriptor fd_;
   const bool descriptors_;
+  const std::optional<uid_t> user_;
 };
 
 }  // namespace
@@ -70,8 +74,8 @@ bool RunnerStream::hung_up() const {
   return ::poll(&one, 1, 0) > 0;
 }
 
-std::unique_ptr<RunnerStream> socket_stream(int fd, bool descriptors) {
-  return std::make_unique<SocketStream>(fd, descriptors);
+std::unique_ptr<RunnerStream> socket_stream(int fd, bool descriptors, std::optional<uid_t> user) {
+  return std::make_unique<SocketStream>(fd, descriptors, user);
 }
 
 }  // namespace isogate::sdk

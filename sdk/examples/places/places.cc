@@ -34,6 +34,7 @@ constexpr const char* kBecomeNobody =
 constexpr const char* kSweep = R"(chmod -R u+rwx "$0"; exec find "$0" -mindepth 1 -delete)";
 
 bool is_root() { return ::geteuid() == 0; }
+uid_t programs_user() { return is_root() ? kNobody : ::geteuid(); }
 
 // For the log: the wrapper gives callers the text of the errno alone.
 [[noreturn]] void fail(const std::string& attempt, int os_errno = errno) {
@@ -260,12 +261,10 @@ class PlacesBackend final : public sdk::Backend {
       std::vector<std::string> command = command_;
       command.insert(command.end(), {"--workspace", place->inside()});
       auto process = std::make_unique<Process>(place->files, std::move(command), place->lock(call), false);
-      // Passed descriptors need the user of programs, and the kernel reports that of the socket's creator:
-      // root.
-      auto stream = sdk::socket_stream(process->take_socket(), !is_root());
+      auto stream = sdk::socket_stream(process->take_socket(), true, programs_user());
       auto link = sdk::RunnerLink::connect(std::move(stream), std::chrono::seconds(10), call);
       info.flags = ISOGATE_SANDBOX_FRESH | (is_new ? 0 : ISOGATE_SANDBOX_ATTACHED);
-      info.uid = is_root() ? kNobody : ::geteuid();
+      info.uid = programs_user();
       return std::make_unique<PlacesSandbox>(std::move(place), std::move(process), std::move(link));
     } catch (...) {
       if (is_new) place->remove();

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,8 +60,9 @@ class RunnerStream {
 };
 
 // A connected stream socket, whose descriptor it takes and makes non-blocking. `descriptors`: a Unix socket
-// to a process of this kernel.
-std::unique_ptr<RunnerStream> socket_stream(int fd, bool descriptors);
+// to a process of this kernel. `user`: as whom programs run; without it, whoever made the other end. The two ends of
+// a socketpair() have the user of the backend host.
+std::unique_ptr<RunnerStream> socket_stream(int fd, bool descriptors, std::optional<uid_t> user = std::nullopt);
 
 // A new stream to the same runner. Throws Error: ISOGATE_NOT_FOUND if the runner no longer exists.
 // Ends soon when the call is cancelled.
