@@ -90,7 +90,7 @@ struct Slot {
 struct State {
   std::mutex mutex;
   std::string process = "isogate";
-  std::array<Slot, 256> slots;  // events that share a slot share its allowance
+  std::array<Slot, 256> slots;  // more than there are events
   uint32_t suppressing = 0;     // slots that hold lines back
   std::shared_ptr<DescriptorSink> sink = std::make_shared<DescriptorSink>();
   spdlog::logger logger{"isogate", sink};
@@ -124,9 +124,20 @@ void sweep(State& at, time_t now) {
     if (slot.suppressed > 0 && slot.second != now) report_suppressed(at, slot);
 }
 
+// Its own in this second: what floods the log hides no other event. Where all are taken, another's.
+Slot& slot_of(State& at, std::string_view event, time_t now) {
+  const size_t first = std::hash<std::string_view>()(event) % at.slots.size();
+  for (size_t i = 0; i < at.slots.size(); ++i) {
+    Slot& slot = at.slots[(first + i) % at.slots.size()];
+    if (slot.second != now || slot.event == event) return slot;
+  }
+  return at.slots[first];
+}
+
 bool admit(State& at, std::string_view event, time_t now) {
-  Slot& slot = at.slots[std::hash<std::string_view>()(event) % at.slots.size()];
-  if (slot.second != now) slot = Slot{now, 0, 0, std::string(event.substr(0, kMaxEvent))};
+  event = event.substr(0, kMaxEvent);
+  Slot& slot = slot_of(at, event, now);
+  if (slot.second != now) slot = Slot{now, 0, 0, std::string(event)};
   if (++slot.lines <= kPerSecond) return true;
   if (slot.suppressed++ == 0) ++at.suppressing;
   return false;

@@ -212,6 +212,22 @@ TEST_F(Log, SumsUpFloods) {
   EXPECT_EQ(lines().back()["event"], "calm");
 }
 
+// By the hash of GCC's library the first two would share a slot.
+TEST_F(Log, AFloodHidesNoOtherEvent) {
+  start();
+  for (int i = 0; i < 1000; ++i) log::info("exec_ended", {{"i", i}});
+  log::error("backend_record_refused");
+  for (int i = 0; i < 200; ++i) log::info("event_" + std::to_string(i));
+  log::flush();
+  uint64_t others = 0, refused = 0;
+  for (const Json& line : lines()) {
+    refused += line["event"] == "backend_record_refused" ? 1 : 0;
+    others += line["event"].get<std::string>().starts_with("event_") ? 1 : 0;
+  }
+  EXPECT_EQ(refused, 1u);
+  EXPECT_EQ(others, 200u);
+}
+
 TEST_F(Log, DropsAndCountsWhileNobodyReads) {
   auto pipe = make_pipe();
   ASSERT_TRUE(pipe);
