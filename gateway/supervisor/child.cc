@@ -36,6 +36,7 @@ constexpr Passed kPassed[] = {
     {"DOCKER_CONTEXT", "how an Engine is found and spoken to"},
     {"DOCKER_HOST", "how an Engine is found and spoken to"},
     {"DOCKER_TLS_VERIFY", "how an Engine is found and spoken to"},
+    {"KUBECONFIG", "where a cluster is found"},
     {"KUBERNETES_SERVICE_HOST", "where a pod finds its API server"},
     {"KUBERNETES_SERVICE_PORT", "where a pod finds its API server"},
     {"TZ", "times in the log"},

@@ -17,15 +17,19 @@ namespace {
 TEST(ChildEnvironment, passes_on_nothing_that_is_not_listed) {
   ::setenv("ISOGATE_TEST_SECRET", "hunter2", 1);
   ::setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1", 1);
-  bool kubernetes = false;
+  ::setenv("KUBECONFIG", "/etc/isogate/kubeconfig", 1);
+  bool kubernetes = false, kubeconfig = false;
   for (const std::string& variable : child_environment()) {
     EXPECT_EQ(variable.find("hunter2"), std::string::npos);
     EXPECT_FALSE(variable.starts_with("LD_")) << variable;
     EXPECT_FALSE(variable.starts_with("HOME=")) << variable;
     kubernetes = kubernetes || variable == "KUBERNETES_SERVICE_HOST=10.0.0.1";
+    kubeconfig = kubeconfig || variable == "KUBECONFIG=/etc/isogate/kubeconfig";
   }
   EXPECT_TRUE(kubernetes);
+  EXPECT_TRUE(kubeconfig) << "the backend k8s would use another cluster";
   ::unsetenv("KUBERNETES_SERVICE_HOST");
+  ::unsetenv("KUBECONFIG");
 }
 
 TEST(StartChild, that_cannot_be_executed_is_an_error_and_leaves_nothing) {
