@@ -54,11 +54,12 @@ class SandboxesTest : public OnFakeHost {
     return stayed;
   }
   // As a reload does: the first serves those who hold it.
-  void replace_host() {
+  void replace_host(uint64_t settings = 1, int probes_to_fail = 0) {
     auto pair = ipc::make_socket_pair();
     ASSERT_TRUE(pair.ok());
     next_host_ = std::make_unique<FakeHost>(std::move(pair->theirs));
-    backends_.host_up("fake", {.generation = 2, .settings = 1}, std::move(pair->own));
+    next_host_->probes_to_fail = probes_to_fail;
+    backends_.host_up("fake", {.generation = 2, .settings = settings}, std::move(pair->own));
   }
   // Another backend, whose host has not started yet, before or behind `fake`.
   void add(const std::string& name, bool before) {
@@ -322,6 +323,16 @@ TEST_F(SandboxesTest, ABackendIsLostWhenTwoProbesInARowFail) {
   EXPECT_FALSE(stays_available(host_->probes + 3));
   (void)stays_available(host_->probes + 2);
   EXPECT_TRUE(available());
+}
+
+TEST_F(SandboxesTest, ABackendThatIsAwayWhenItsSettingsChangeIsStillAwaited) {
+  run([&]() -> asio::awaitable<void> { co_await backends_.settled(std::chrono::seconds(5)); }());
+  ASSERT_TRUE(available());
+  replace_host(2, 1000);
+  run([&]() -> asio::awaitable<void> { co_await backends_.settled(std::chrono::seconds(5)); }());
+  ASSERT_FALSE(available());
+  EXPECT_FALSE(backends_.find("fake")->good) << "that of other settings";
+  EXPECT_EQ(backends_.find("fake")->seen, uint32_t{ISOGATE_ISOLATION_NONE});
 }
 
 }  // namespace

@@ -343,6 +343,11 @@ TEST(Select, AnOutageThatPassesNeverChoosesLessIsolation) {
          c.good = c.probe;
          c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE;
        }},
+      {"a lost engine, with settings that were changed meanwhile",
+       [](Candidate& c) {
+         c.seen = c.probe->isolation;
+         c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE;
+       }},
   };
   for (const auto& [what, outage] : outages) {
     SCOPED_TRACE(what);
@@ -412,7 +417,8 @@ TEST(Select, WhatIsOpenIsServedWhateverProbeAndBreakerSay) {
     c.breaker_open = true;
   });
   SelectRequest request = pinned("docker");
-  expect_refused(select({busy}, {}, request), Refusal::kUnavailable, {"it is unavailable", "breaker is open"});
+  expect_refused(select({busy}, {}, request), Refusal::kUnavailable,
+                 {"it is unavailable", "breaker is open"});
   request.open = true;
   expect_chosen(select({busy}, {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
   request.min_isolation = ISOGATE_ISOLATION_VM;

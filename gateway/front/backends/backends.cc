@@ -220,6 +220,7 @@ void Backends::take_probe(Backend& backend, const ipc::Probe& probe) {
   if (available) {
     backend.good = probe;
     backend.good_settings = backend.channel->identity().settings;
+    if (known_isolation(probe.isolation)) backend.seen = probe.isolation;
   }
   if (recovered) backend.breakers.recovered();
 }
@@ -318,6 +319,7 @@ Decision Backends::decide(const SelectRequest& request) const {
                           .reason = backend->reason,
                           .probe = backend->probe,
                           .good = backend->good,
+                          .seen = backend->seen,
                           .breaker_open = breaker.blocked(now),
                           .breaker_reason = breaker.reason(now)});
   }

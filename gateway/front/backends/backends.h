@@ -42,6 +42,7 @@ struct Backend {
   std::optional<ipc::Hello> hello;
   std::optional<ipc::Probe> probe, good;    // the latest; the latest that was not `unavailable`, of any host
   std::optional<uint64_t> good_settings;    // those that `good` was measured with
+  std::optional<uint32_t> seen;             // the isolation of the latest `good`, of any settings
   std::shared_ptr<BackendChannel> channel;  // null unless up
   Breakers breakers;
   CallGate file_calls{"file calls"}, durable_writes{"durable writes"}, watches{"watches"},
@@ -90,9 +91,9 @@ class Backends {
 
   // Returns when every backend has been probed or is known to be down; waits at most `limit`.
   boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit);
-  // The same for one request, but for its `capabilities`: it waits neither for backends other than the one that
-  // the request names, nor for those behind the one that policy chooses. So no call is refused, or goes to
-  // another backend, while a host replaces an earlier one, and a later one delays no call.
+  // The same for one request, but for its `capabilities`: it waits neither for backends other than the one
+  // that the request names, nor for those behind the one that policy chooses. So no call is refused, or goes
+  // to another backend, while a host replaces an earlier one, and a later one delays no call.
   boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit, SelectRequest request);
 
   // From here on backend hosts end because the gateway stops: the log does not warn of it.

@@ -219,10 +219,11 @@ Examined examine(const Candidate& candidate, const Policy& policy, const SelectR
 std::optional<uint32_t> passing_outage_of(const Candidate& candidate, const Examined& examined) {
   const Objections& objections = examined.objections;
   if (objections.policy || !(objections.availability || objections.broken)) return std::nullopt;
-  if (candidate.state == BackendState::kFailed && !candidate.good) return std::nullopt;  // it was never here
+  // None: it was never here.
+  if (candidate.state == BackendState::kFailed && !candidate.good) return candidate.seen;
   const bool probed_away = candidate.state == BackendState::kUp && candidate.probe &&
                            candidate.probe->verdict == ISOGATE_PROBE_UNAVAILABLE && !candidate.good;
-  if (probed_away) return std::nullopt;
+  if (probed_away) return candidate.seen;
   const auto& seen = candidate.good ? candidate.good : candidate.probe;
   const bool known = seen && seen->verdict != ISOGATE_PROBE_UNAVAILABLE && known_isolation(seen->isolation);
   return known ? seen->isolation : ISOGATE_ISOLATION_VM;

@@ -52,6 +52,7 @@ struct Candidate {
   std::string reason;               // why it is not up, in the supervisor's words
   std::optional<ipc::Probe> probe;  // the latest; none: not probed since it came up
   std::optional<ipc::Probe> good;   // the latest that was not `unavailable`, with these settings
+  std::optional<uint32_t> seen;     // the isolation of the latest that was not, with any settings
   bool breaker_open = false;        // Breaker::blocked()
   std::string breaker_reason;       // Breaker::reason()
 };
