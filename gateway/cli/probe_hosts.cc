@@ -18,6 +18,7 @@
 #include "gateway/config/plugin_place.h"
 #include "gateway/ipc/channel.h"
 #include "gateway/ipc/codec.h"
+#include "gateway/supervisor/backends/host_process.h"
 #include "gateway/supervisor/child.h"
 #include "gateway/supervisor/control.h"
 #include "gateway/supervisor/process_setup.h"
@@ -126,6 +127,7 @@ class Host {
     if (!sent.ok()) return sent.error();
     if (sent->type == "ready") return {};
     setting_ = sent->setting;
+    permanent_ = end() == "exit code " + std::to_string(supervisor::kPermanent);
     return Error{ISOGATE_UNAVAILABLE, 0, sent->message};
   }
 
@@ -160,6 +162,8 @@ class Host {
   }
 
   [[nodiscard]] const std::optional<std::string>& setting() const { return setting_; }  // sent with a failure
+
+  [[nodiscard]] bool permanent() const { return permanent_; }  // the failure: until a reload
 
   // Stops it, and kills it when it does not end. How it ended.
   std::string end() {
@@ -197,6 +201,7 @@ class Host {
   Fd front_, errors_;
   uint64_t last_id_ = 0;
   std::optional<std::string> setting_;
+  bool permanent_ = false;
 };
 
 // Probes until the backend can serve, at most `attempts` times.
@@ -211,6 +216,7 @@ Result<ipc::Probe> ask(Host& host, int attempts) {
 Result<void> look_at(Host& host, int attempts, ProbedBackend& backend) {
   if (auto ready = host.await_ready(); !ready.ok()) {
     backend.setting = host.setting();
+    if (host.permanent()) backend.candidate.state = front::BackendState::kFailed;
     return ready;
   }
   auto hello = host.hello();

@@ -66,6 +66,15 @@ TEST(Probe, RequireRemoteRefusesEveryLocalBackend) {
   EXPECT_EQ(done.report.at("backends").at(0).at("eligible"), false);
 }
 
+// A gateway passes it over, too.
+TEST(Probe, WhatCannotBeCreatedIsNotAwaited) {
+  if (!local_is_built()) GTEST_SKIP() << "the plugin local is not built";
+  const Probed done = probe("backends: [{name: dev, plugin: local}, {name: spaces, plugin: namespace}]\n");
+  const Json& backend = done.report.at("backends").at(1);
+  EXPECT_EQ(backend.at("reason").get<std::string>().find("out of order for the moment"), std::string::npos)
+      << backend;
+}
+
 TEST(Probe, APluginThatIsAbsentIsDownWithItsReason) {
   Probed done = probe("backends: [{name: gone, plugin: not-there}]\n");
   EXPECT_EQ(done.exit_code, 1);
