@@ -5,6 +5,7 @@
 #include <linux/capability.h>
 #include <spawn.h>
 #include <sys/file.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -67,9 +68,10 @@ struct Place {
     fs::remove(files);
     fs::remove(path);
   }
-  // The runner keeps this lock, too: that of a backend host which crashed ends soon.
+  // What runs there keeps this lock, too: the runner of a backend host which crashed ends soon.
   int lock(const sdk::Call& call) {
     if (held.fd < 0) held.fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (held.fd < 0) fail("cannot open the workspace");
     for (int tries = 0; ::flock(held.fd, LOCK_EX | LOCK_NB) != 0; ++tries) {
       if (errno != EWOULDBLOCK) fail("cannot lock the workspace");
       if (tries == 500) throw sdk::Error(ISOGATE_UNAVAILABLE, "an earlier runner of it has not ended");
@@ -143,11 +145,19 @@ class Process {
   }
 
  private:
-  // The first process of the namespace, with which the kernel kills all others.
+  // The first process of the namespace, with which the kernel kills all others. Once `unshare` has waited
+  // for it, its number may be that of any process of this host, but then it is no child any more.
   void kill() const {
+    const pid_t child = first();
+    const Fd process(child > 0 ? ::pidfd_open(child, 0) : -1);
+    if (process.fd >= 0 && first() == child) ::pidfd_send_signal(process.fd, SIGKILL, nullptr, 0);
+  }
+  // 0: there is none.
+  [[nodiscard]] pid_t first() const {
     const std::string pid = std::to_string(pid_);
     std::ifstream children("/proc/" + pid + "/task/" + pid + "/children");
-    for (pid_t child = 0; children >> child;) ::kill(child, SIGKILL);
+    pid_t child = 0;
+    return children >> child ? child : 0;
   }
 
   Fd socket_{-1};
@@ -155,7 +165,8 @@ class Process {
 };
 
 void purge(const Place& place, const sdk::Call& call) {
-  Process sweep(place.files, {"/bin/sh", "-c", kSweep, place.inside()}, -1, false);
+  // It outlives a backend host that crashes, and must not remove what is made there next.
+  Process sweep(place.files, {"/bin/sh", "-c", kSweep, place.inside()}, place.held.fd, false);
   while (!sweep.ended(100)) call.check();
   place.remove();
 }
