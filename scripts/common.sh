@@ -11,6 +11,15 @@ export CCACHE_BASEDIR=$root_dir
 export CCACHE_COMPILERCHECK=content
 export CCACHE_NOHASHDIR=1
 
+# Whether every user can reach this clone.
+others_reach() {
+  local dir=$root_dir
+  while [ "$dir" != / ]; do
+    [ $((0$(stat -c %a "$dir") & 1)) -eq 1 ] || return 1
+    dir=$(dirname "$dir")
+  done
+}
+
 # build PRESET [cmake option…] [-- target…]
 build() {
   local preset=$1
@@ -25,9 +34,10 @@ build() {
     options+=("$1")
     shift
   done
-  # A clone has two paths where test.sh mounts it at another one, and a build has the path where it was configured.
-  local cache=build/$preset/CMakeCache.txt
-  if [ -e "$cache" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" "$cache"; then options+=(--fresh); fi
+  # A clone has two paths where test.sh mounts it at another one, and a build has the path where it was configured: of
+  # one that is reached through a symbolic link, that path.
+  local cache=build/$preset/CMakeCache.txt at=CMAKE_HOME_DIRECTORY:INTERNAL
+  if [ -e "$cache" ] && ! grep -qxF -e "$at=$(pwd -P)" -e "$at=$PWD" "$cache"; then options+=(--fresh); fi
   say "building ($preset): build/$preset"
   local said
   said=$(cmake --preset "$preset" "${options[@]}" 2>&1) || {

@@ -13,13 +13,6 @@ preset=${1:-dev}
 
 # Some tests run as an ordinary user, who must reach the build. A clone that only root can read (in /root) is
 # therefore also mounted at another path while the tests run.
-others_reach() {
-  local dir=$root_dir
-  while [ "$dir" != / ]; do
-    [ $((0$(stat -c %a "$dir") & 1)) -eq 1 ] || return 1
-    dir=$(dirname "$dir")
-  done
-}
 if [ "$(id -u)" -eq 0 ] && ! others_reach; then
   place=/opt/isogate-clone
   say "other users cannot reach $root_dir: building and testing it as $place"

@@ -5,7 +5,7 @@
 #
 #   --config MEMBERS   the backend's `config`, as members in YAML's flow style: 'url: "tcp://127.0.0.1:1", zone: eu'
 #   --case PATTERN     only cases whose name matches, with * for any part of it: '*watch*'
-#   --user             for root: an ordinary user, nobody, starts the gateway
+#   --user             for root: an ordinary user, nobody, starts the gateway; the clone is where all users can reach it
 #   --list             prints the names of the cases
 #
 # Each case talks over HTTP to a gateway that has this backend alone; root starts that gateway as root. A case that needs
@@ -48,6 +48,14 @@ if [ ! -w . ]; then
   echo "$PWD belongs to somebody else: use a clone of your own (or root's option --user)" >&2
   exit 1
 fi
+as_starter=()
+if [ "$starter$(id -u)" = user0 ]; then
+  if ! others_reach; then
+    echo "the user nobody cannot reach $root_dir: --user needs a clone elsewhere, such as below /opt" >&2
+    exit 1
+  fi
+  as_starter=(setpriv --reuid=nobody --regid="$(id -g nobody)" --clear-groups)
+fi
 
 ./scripts/install-deps.sh --conformance
 build dev -DISOGATE_BENCH=OFF -- contract_test
@@ -58,20 +66,20 @@ if [ -n "$list" ]; then
   exit
 fi
 
-# What is wrong with the file, the configuration or this host is said once, not by every case.
-build/dev/bin/isogate plugin describe "$plugin"
+# What is wrong with the file, the configuration or this host is said once, not by every case. Of a copy: root's gateway
+# takes no file of another user's, and nobody's none that only root can read.
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
-mkdir "$reports/conformance" "$reports/probe"
-cp "$plugin" "$reports/probe/theirs.so"
+mkdir -m 755 "$reports/conformance" "$reports/probe"
+install -m 755 "$plugin" "$reports/probe/theirs.so"
+export ISOGATE_TEST_PLUGIN=$reports/probe/theirs.so
+build/dev/bin/isogate plugin describe "$ISOGATE_TEST_PLUGIN"
 printf 'allow_unisolated: true\nstate_dir: %s\nbackends: [{name: theirs, plugin: %s, config: {%s}}]\n' \
-  "$reports/probe/state" "$reports/probe/theirs.so" "$config" > "$reports/probe/isogate.yaml"
+  "$reports/probe/state" "$ISOGATE_TEST_PLUGIN" "$config" > "$reports/probe/isogate.yaml"
 say "probing"
-as_starter=()
 if [ "$starter$(id -u)" = user0 ]; then
   chmod 711 "$reports"
   chown -R nobody "$reports/probe"
-  as_starter=(setpriv --reuid=nobody --regid="$(id -g nobody)" --clear-groups)
 fi
 ${as_starter[@]+"${as_starter[@]}"} build/dev/bin/isogate probe --config "$reports/probe/isogate.yaml"
 
