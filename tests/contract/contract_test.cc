@@ -223,6 +223,8 @@ INSTANTIATE_TEST_SUITE_P(Every, Contract, testing::ValuesIn(params()), name_of);
 
 }  // namespace
 
+bool is_ours() { return kTheirs == nullptr; }
+
 const std::string& shared_directory() {
   static const TemporaryDirectory directory;
   static const std::string path = [] {
