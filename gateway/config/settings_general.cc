@@ -87,9 +87,10 @@ const Setting kGeneralRows[] = {
     {.path = "require_remote",
      .field = FIELD(Config, require_remote),
      .brief = "Only backends that run commands behind an Engine, in a cluster or behind another gateway.",
-     .details = "Nothing ever runs on this host: when no such backend proves itself, calls answer "
-                "`backend_unavailable` and the gateway stays up. Refuses "
-                "`allow_unisolated` and `anonymous: loopback`.",
+     .details =
+         "An Engine counts wherever it is: containers of this machine's own Engine run here. Nothing else "
+         "ever runs on this host: when no such backend proves itself, calls answer `backend_unavailable` and "
+         "the gateway stays up. Refuses `allow_unisolated` and `anonymous: loopback`.",
      .other_variable = "REQUIRE_REMOTE",
      .strictest = Strictest::kLast},
     {.path = "min_isolation",
@@ -105,8 +106,10 @@ const Setting kGeneralRows[] = {
      .details =
          "`allowed`: when the first backend that policy would choose is unavailable (breaker, down), a "
          "later one with less isolation may be chosen, never below `min_isolation`. A relaxation, logged at "
-         "every start. `never`: calls answer `backend_unavailable`. What a request needs and the chosen "
-         "backend lacks is `unsupported` either way.",
+         "every start. `never`: calls answer `backend_unavailable`, unless a later one isolates as much. "
+         "Either way a backend that the front has never seen available since it started, because it is not "
+         "installed or its probe says so, is passed over: only `min_isolation` keeps agents off what "
+         "follows. What a request needs and the chosen backend lacks is `unsupported` either way.",
      .choices = kFallback,
      .strictest = Strictest::kFirst},
     {.path = "allow_unisolated",
