@@ -5,9 +5,9 @@
 #include <linux/capability.h>
 #include <spawn.h>
 #include <sys/file.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -149,8 +149,9 @@ class Process {
   // for it, its number may be that of any process of this host, but then it is no child any more.
   void kill() const {
     const pid_t child = first();
-    const Fd process(child > 0 ? ::pidfd_open(child, 0) : -1);
-    if (process.fd >= 0 && first() == child) ::pidfd_send_signal(process.fd, SIGKILL, nullptr, 0);
+    const Fd process(child > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, child, 0)) : -1);
+    if (process.fd >= 0 && first() == child)
+      ::syscall(SYS_pidfd_send_signal, process.fd, SIGKILL, nullptr, 0);
   }
   // 0: there is none.
   [[nodiscard]] pid_t first() const {
