@@ -174,6 +174,10 @@ TEST_F(Kubeconfig, FilesOfAListAreMergedTheFirstWins) {
   EXPECT_EQ(access.credentials->current(usual()).authorization, "Bearer t");
   variables_["KUBECONFIG"] = directory_.path() + "/missing";
   EXPECT_NE(failure_of([&] { load_access({}, environment()); }).message.find("missing"), std::string::npos);
+  variables_["KUBECONFIG"] = "staging.conf:" + first + ":" + second;
+  EXPECT_NE(failure_of([&] { load_access({}, environment()); }).message.find("`staging.conf` is no absolute"),
+            std::string::npos)
+      << "it is not left out: the others may lead to another cluster";
 }
 
 TEST_F(Kubeconfig, MistakesAreNamed) {

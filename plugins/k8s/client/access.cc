@@ -54,6 +54,8 @@ ClusterAccess read_files(const std::string& list, const std::string& who, const 
   for (const std::string_view part : split(list, ':')) {
     const std::string path(part);
     if (path.empty()) continue;
+    if (!path.starts_with('/'))  // a backend host runs in /, wherever the gateway was started
+      throw invalid("cannot use " + who + ": `" + path + "` is no absolute path");
     if (auto text = net::read_operator_file(path)) files.push_back({path, std::move(*text)});
   }
   if (files.empty()) throw invalid("cannot use " + who + ": there is no file `" + list + "`");
