@@ -29,6 +29,7 @@ class FakeHost {
   ~FakeHost() { thread_.join(); }  // the other end is closed by then
 
   std::atomic<int> probes_to_fail{0}, probes{0};
+  std::atomic<uint32_t> isolation{ISOGATE_ISOLATION_NONE};
   std::atomic<int> detached{0}, ended{0};  // closes, by their mode
   // These answer in the host's thread; set before the first such call.
   std::function<isogate_status(const ipc::ExecCall&)> exec;
@@ -61,6 +62,7 @@ class FakeHost {
         probe.verdict = probes_to_fail > 0 ? ISOGATE_PROBE_UNAVAILABLE : ISOGATE_PROBE_AVAILABLE;
         if (probes_to_fail > 0) --probes_to_fail;
         ++probes;
+        probe.isolation = isolation;
         probe.locality = ISOGATE_LOCALITY_HOST;
         probe.capabilities = ISOGATE_CAP_PORTS;
         reply.value = probe;

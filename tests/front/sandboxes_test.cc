@@ -77,7 +77,7 @@ class SandboxesTest : public OnFakeHost {
   }
   void end(std::string request_id) { run(sandboxes_->end("tenant", "agent", true, std::move(request_id))); }
 
-  std::unique_ptr<FakeHost> next_host_;
+  std::unique_ptr<FakeHost> next_host_, later_host_;
 };
 
 TEST_F(SandboxesTest, ASearchThatFindsNoMemoryLeavesTheAgentUsable) {
@@ -326,13 +326,23 @@ TEST_F(SandboxesTest, ABackendIsLostWhenTwoProbesInARowFail) {
 }
 
 TEST_F(SandboxesTest, ABackendThatIsAwayWhenItsSettingsChangeIsStillAwaited) {
+  host_->isolation = ISOGATE_ISOLATION_CONTAINER;
   run([&]() -> asio::awaitable<void> { co_await backends_.settled(std::chrono::seconds(5)); }());
   ASSERT_TRUE(available());
+  add("later", false);
+  auto pair = ipc::make_socket_pair();
+  ASSERT_TRUE(pair.ok());
+  later_host_ = std::make_unique<FakeHost>(std::move(pair->theirs));
+  backends_.host_up("later", {.generation = 1, .settings = 1}, std::move(pair->own));
   replace_host(2, 1000);
   run([&]() -> asio::awaitable<void> { co_await backends_.settled(std::chrono::seconds(5)); }());
   ASSERT_FALSE(available());
   EXPECT_FALSE(backends_.find("fake")->good) << "that of other settings";
-  EXPECT_EQ(backends_.find("fake")->seen, uint32_t{ISOGATE_ISOLATION_NONE});
+  EXPECT_EQ(backends_.find("fake")->seen, uint32_t{ISOGATE_ISOLATION_CONTAINER});
+  ASSERT_TRUE(backends_.find("later")->serves());
+  const Decision decision = backends_.decide({});
+  EXPECT_FALSE(decision.chosen);
+  EXPECT_NE(decision.message.find("less than `fake`"), std::string::npos) << decision.message;
 }
 
 }  // namespace

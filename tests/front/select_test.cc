@@ -348,6 +348,12 @@ TEST(Select, AnOutageThatPassesNeverChoosesLessIsolation) {
          c.seen = c.probe->isolation;
          c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE;
        }},
+      {"a start that failed, with settings that were changed meanwhile",
+       [](Candidate& c) {
+         c.seen = c.probe->isolation;
+         c.probe.reset();
+         c.state = BackendState::kFailed;
+       }},
   };
   for (const auto& [what, outage] : outages) {
     SCOPED_TRACE(what);
