@@ -11,12 +11,14 @@ export CCACHE_BASEDIR=$root_dir
 export CCACHE_COMPILERCHECK=content
 export CCACHE_NOHASHDIR=1
 
-# Whether every user can reach this clone.
+# Whether every user can reach this clone, also by way of a symbolic link, which all may follow wherever it leads.
 others_reach() {
-  local dir=$root_dir
-  while [ "$dir" != / ]; do
-    [ $((0$(stat -c %a "$dir") & 1)) -eq 1 ] || return 1
-    dir=$(dirname "$dir")
+  local dir
+  for dir in "$root_dir" "$(pwd -P)"; do
+    while [ "$dir" != / ]; do
+      [ $((0$(stat -c %a "$dir") & 1)) -eq 1 ] || return 1
+      dir=$(dirname "$dir")
+    done
   done
 }
 
