@@ -18,8 +18,9 @@ struct ProbedBackend {
 };
 
 // In the configured order. Starts all at once and asks each at most `attempts` times, 2 s apart. A backend
-// that cannot be started or probed is not an error, but a candidate that is down, with the reason. One whose
-// plugin is not installed has state kFailed and no setting. [main]
+// that cannot be started or probed is not an error, but a candidate that is down, with the reason. One that
+// stays so until a reload has state kFailed; it has no setting if its plugin is not installed, or if policy
+// or this host alone forbids it. [main]
 Result<std::vector<ProbedBackend>> probe_backends(const Config& config, int attempts);
 
 // What a call that asks for nothing would get of these.

@@ -107,9 +107,10 @@ const Setting kGeneralRows[] = {
          "`allowed`: when the first backend that policy would choose is unavailable (breaker, down), a "
          "later one with less isolation may be chosen, never below `min_isolation`. A relaxation, logged at "
          "every start. `never`: calls answer `backend_unavailable`, unless a later one isolates as much. "
-         "Either way a backend that the front has never seen available since it started, because it is not "
-         "installed or its probe says so, is passed over: only `min_isolation` keeps agents off what "
-         "follows. What a request needs and the chosen backend lacks is `unsupported` either way.",
+         "Either way a backend that the front has never seen available since it started, or since a reload "
+         "added it, because it is not installed or its probe says so, is passed over: only `min_isolation` "
+         "keeps agents off what follows. What a request needs and the chosen backend lacks is `unsupported` "
+         "either way.",
      .choices = kFallback,
      .strictest = Strictest::kFirst},
     {.path = "allow_unisolated",
