@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -53,9 +54,21 @@ std::vector<pid_t> inits() {
   return found;
 }
 
+// The init of the program with this mark. -1: there is none yet.
+pid_t init_of(const std::string& mark) {
+  const auto programs = marked(mark);
+  for (const pid_t init : inits()) {
+    const std::string pid = std::to_string(init);
+    std::ifstream list("/proc/" + pid + "/task/" + pid + "/children");
+    for (pid_t child = 0; list >> child;)
+      if (std::find(programs.begin(), programs.end(), child) != programs.end()) return init;
+  }
+  return -1;
+}
+
 template <typename Condition>
 bool soon(Condition holds) {
-  for (int i = 0; i < 600; ++i) {
+  for (int i = 0; i < 6000; ++i) {
     if (holds()) return true;
     ::usleep(5000);
   }
@@ -615,10 +628,12 @@ TEST_F(EnclosureTest, nothing_begins_in_one_that_is_closed) {
 
 // A zombie whose parent is outside keeps the init of its pid namespace from ending, as a stuck disk would.
 TEST_F(EnclosureTest, what_is_held_back_by_the_kernel_is_reported) {
-  pid_t held = -1;
+  pid_t held = -1, its_init = -1;
+  const std::string mark = new_mark();
   std::thread intruder([&] {
-    ASSERT_TRUE(soon([&] { return !inits().empty(); }));
-    const Fd init(static_cast<int>(::syscall(SYS_pidfd_open, inits().front(), 0)));
+    // Its program runs: before the start a cancelled run is refused.
+    ASSERT_TRUE(soon([&] { return (its_init = init_of(mark)) > 0; }));
+    const Fd init(static_cast<int>(::syscall(SYS_pidfd_open, its_init, 0)));
     const auto entered = run_apart([&]() -> Result<void> {
       if (::setns(init.get(), CLONE_NEWPID) != 0) return os_error("setns", errno);
       // A child of this process, not of the separate one.
@@ -631,7 +646,7 @@ TEST_F(EnclosureTest, what_is_held_back_by_the_kernel_is_reported) {
     EXPECT_TRUE(entered.ok()) << entered.error().message;
   });
   auto cancel = make_event();
-  Command command = shell_in("sleep 100");
+  Command command = shell_in("sleep 100", mark);
   command.cancel_fd = cancel->get();
   std::thread canceller([&] {
     intruder.join();
