@@ -154,7 +154,7 @@ TEST(WatcherTest, keeps_nothing_of_its_host) {
 }
 
 // A host of another pid namespace may have the same pid, and then its groups have the same names.
-TEST(WatcherTest, a_group_that_is_made_anew_is_not_its_hosts) {
+TEST(WatcherTest, a_group_that_is_made_again_is_not_its_hosts) {
   if (!leaves_work()) GTEST_SKIP() << shared_runner(Kind::leaf).abilities().missing;
   const std::string mark = new_mark();
   const pid_t host = start_host(Kind::leaf, mark, "sleep 100");
@@ -176,11 +176,11 @@ TEST(WatcherTest, a_group_that_is_made_anew_is_not_its_hosts) {
   ::waitpid(host, nullptr, 0);
   if (bystander <= 0) GTEST_SKIP() << "it has a group in one hierarchy only";
   EXPECT_TRUE(eventually(5, [&] { return ::access(v2.c_str(), F_OK) != 0; }));
-  Fd anew;  // locked, so that no sweeper takes it for a dead one's
+  Fd again;  // locked, so that no sweeper takes it for a dead one's
   EXPECT_TRUE(eventually(1, [&] {
     ::mkdir(v2.c_str(), 0755);
-    anew = Fd(::open(v2.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    return anew && ::flock(anew.get(), LOCK_EX | LOCK_NB) == 0 && ::access(v2.c_str(), F_OK) == 0;
+    again = Fd(::open(v2.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return again && ::flock(again.get(), LOCK_EX | LOCK_NB) == 0 && ::access(v2.c_str(), F_OK) == 0;
   }));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the watcher looks every 5 ms
   EXPECT_EQ(::rmdir(v2.c_str()), 0) << "the watcher has removed it";

@@ -128,7 +128,7 @@ void wait_for_death(const WatchPlan& plan) {
   }
 }
 
-// What is gone is left alone: a host of another pid namespace that has the same pid may make it anew.
+// What is gone is left alone: a host of another pid namespace that has the same pid may make it again.
 void clean_up(const WatchPlan& plan) {
   const uint64_t until = raw::now_ns() + kPatience;
   bool gone[WatchPlan::kMaxBases] = {};
