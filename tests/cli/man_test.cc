@@ -87,7 +87,7 @@ TEST(Man, DocumentsEveryExitCode) {
     GTEST_SKIP() << "man or col is not installed";
   std::string page = rendered();
   page = page.substr(std::min(page.size(), page.find("EXIT STATUS")));
-  for (const char* code : {"0 ", "1 ", "2 ", "125", "130", "124", "137", "128+n"})
+  for (const char* code : {"0 ", "1 ", "2 ", "125", "130", "141", "124", "137", "128+n"})
     EXPECT_NE(page.find(code), std::string::npos) << code;
 }
 

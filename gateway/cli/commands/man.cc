@@ -114,9 +114,10 @@ Its key comes from
 .B \-\-key\-file
 or
 .BR ISOGATE_KEY ;
-without one the file
+without one, a URL that was named and is on this machine gets that of the file
 .I local.key
-in the state directory is used, and sent to this machine only.
+in the state directory, unless a client certificate is presented.
+The socket needs no key.
 A key is never given in an argument.
 .PP
 Ctrl\-C closes the connection; the gateway then kills what the command had started.
@@ -145,20 +146,36 @@ constexpr const char* kTail = R"(.SH EXIT STATUS
 Done.
 .B isogate probe\fR:
 a backend may serve.
+.BR "isogate exec" ,
+.B shell
+and
+.BR attach :
+also when they were detached by keys, and the program runs on.
 .TP
 .B 1
 Refused, not found, not valid; no backend may serve; the gateway could not start.
+.B isogate cp\fR:
+also when something, a symlink or a device, was left out; all else is copied.
 .TP
 .B 2
 The command line makes no sense.
 .TP
 .B 125
 No gateway, or no usable answer: the message names which.
-.BR "isogate exec" :
+.BR "isogate exec" ,
+.B shell
+and
+.BR attach :
 also when the gateway refused, or lost contact with the program, whose outcome is then unknown.
+(Where it refuses the sandbox of
+.BR "shell \-\-image" ,
+the code is 1.)
 .TP
 .B 130
 Interrupted, or detached by a signal.
+.TP
+.B 141
+Nobody reads stdout any more.
 .PP
 Otherwise
 .BR "isogate exec" ,
